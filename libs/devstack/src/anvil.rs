@@ -1,0 +1,176 @@
+//! A private anvil: the BSC node of a development stack.
+//!
+//! With a state file the chain survives a restart on the same directory. `--slots-in-an-epoch 1` lets the `finalized`
+//! block follow the head two blocks behind, as a real chain's does.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::port;
+use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::tools::{Tool, Tools};
+use crate::wait::until_ready;
+
+const PART: &str = "bsc";
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How often the chain is written to its state file, so that a crash loses little.
+const STATE_INTERVAL_SECONDS: u32 = 5;
+
+/// The mnemonic every Ethereum development tool knows: its accounts are rich on a private chain and worthless elsewhere.
+pub const DEV_MNEMONIC: &str = "test test test test test test test test test test test junk";
+
+/// When blocks are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mining {
+    /// One block for each transaction, at once.
+    #[default]
+    Instant,
+    /// One block every so many milliseconds.
+    Every(u64),
+    /// Only on `evm_mine`.
+    Manual,
+}
+
+#[derive(Debug, Clone)]
+pub struct AnvilOptions {
+    pub dir: PathBuf,
+    /// Taken or refused when given; a free one is chosen otherwise.
+    pub port: Option<u16>,
+    pub chain_id: u64,
+    pub mining: Mining,
+    /// Keeps the chain in `dir/state.json` across restarts.
+    pub keep_state: bool,
+    pub log: Option<PathBuf>,
+    pub lifetime: Lifetime,
+    /// Passed to anvil as they are, after ours.
+    pub extra_args: Vec<String>,
+}
+
+impl Default for AnvilOptions {
+    fn default() -> Self {
+        AnvilOptions {
+            dir: PathBuf::new(),
+            port: None,
+            chain_id: 56,
+            mining: Mining::default(),
+            keep_state: false,
+            log: None,
+            lifetime: Lifetime::default(),
+            extra_args: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Anvil {
+    process: Process,
+    port: u16,
+}
+
+impl Anvil {
+    /// SIGINT, because that is what makes anvil write its state before it goes.
+    pub const STOP: StopPlan = StopPlan::new(Signal::SIGINT, Duration::from_secs(15));
+
+    pub async fn start(tools: &Tools, options: &AnvilOptions) -> Result<Anvil, Error> {
+        let program = tools.find(Tool::Anvil)?;
+        std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
+        let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
+        let log = options.log.clone().unwrap_or_else(|| options.dir.join("bsc.log"));
+        let mut tries_left = port::PORT_TRIES;
+        loop {
+            tries_left -= 1;
+            let port = port::for_try(PART, options.port)?;
+            let launch = Launch {
+                name: PART.to_owned(),
+                command: command(&program, &dir, port, options),
+                env: [].into(),
+                dir: dir.clone(),
+                log: log.clone(),
+                lifetime: options.lifetime.clone(),
+                run_as: None,
+                stop: Self::STOP,
+            };
+            let mut process = Process::spawn(&launch)?;
+            let http = reqwest::Client::new();
+            match until_ready(&mut process, READY_LIMIT, || ping(&http, port, options.chain_id)).await {
+                Ok(()) => return Ok(Anvil { process, port }),
+                Err(error) => {
+                    process.stop().await?;
+                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.process.identity()
+    }
+
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    pub fn into_process(self) -> Process {
+        self.process
+    }
+
+    pub async fn stop(&mut self) -> Result<(), Error> {
+        self.process.stop().await
+    }
+}
+
+fn command(program: &Path, dir: &Path, port: u16, options: &AnvilOptions) -> Vec<String> {
+    let mut words: Vec<String> = vec![program.display().to_string()];
+    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    add("--host", "127.0.0.1".to_owned());
+    add("--port", port.to_string());
+    add("--chain-id", options.chain_id.to_string());
+    add("--mnemonic", DEV_MNEMONIC.to_owned());
+    add("--slots-in-an-epoch", "1".to_owned());
+    match options.mining {
+        Mining::Instant => {}
+        // Anvil takes fractions of a second here.
+        Mining::Every(milliseconds) => {
+            add("--block-time", format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000));
+        }
+        Mining::Manual => words.push("--no-mining".to_owned()),
+    }
+    if options.keep_state {
+        let state = dir.join("state.json").display().to_string();
+        words.extend(["--state".to_owned(), state, "--preserve-historical-states".to_owned()]);
+        words.extend(["--state-interval".to_owned(), STATE_INTERVAL_SECONDS.to_string()]);
+    }
+    words.extend(options.extra_args.iter().cloned());
+    words
+}
+
+/// The answer must carry our chain id: any other node on that port is not ours.
+async fn ping(http: &reqwest::Client, port: u16, chain_id: u64) -> Result<(), String> {
+    let text = |error: reqwest::Error| error.to_string();
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": [] });
+    let response = http.post(format!("http://127.0.0.1:{port}")).json(&request).send().await.map_err(text)?;
+    let answer: Value = response.json().await.map_err(text)?;
+    if answer["result"] == json!(format!("{chain_id:#x}")) { Ok(()) } else { Err(answer.to_string()) }
+}

@@ -1,0 +1,130 @@
+//! A private Redis server on loopback.
+//!
+//! A durable one keeps an append-only file; one for tests keeps nothing on disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::error::Error;
+use crate::port;
+use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::tools::{Tool, Tools};
+use crate::wait::until_ready;
+
+const PART: &str = "redis";
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    pub dir: PathBuf,
+    /// Taken or refused when given; a free one is chosen otherwise.
+    pub port: Option<u16>,
+    pub durable: bool,
+    pub log: Option<PathBuf>,
+    pub lifetime: Lifetime,
+}
+
+#[derive(Debug)]
+pub struct Redis {
+    process: Process,
+    port: u16,
+}
+
+impl Redis {
+    pub const STOP: StopPlan = StopPlan::new(Signal::SIGTERM, Duration::from_secs(10));
+
+    pub async fn start(tools: &Tools, options: &RedisOptions) -> Result<Redis, Error> {
+        let program = tools.find(Tool::RedisServer)?;
+        std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
+        let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
+        let log = options.log.clone().unwrap_or_else(|| options.dir.join("redis.log"));
+        let mut tries_left = port::PORT_TRIES;
+        loop {
+            tries_left -= 1;
+            let port = port::for_try(PART, options.port)?;
+            let launch = Launch {
+                name: PART.to_owned(),
+                command: command(&program, &dir, port, options.durable),
+                env: [].into(),
+                dir: dir.clone(),
+                log: log.clone(),
+                lifetime: options.lifetime.clone(),
+                run_as: None,
+                stop: Self::STOP,
+            };
+            let mut process = Process::spawn(&launch)?;
+            match until_ready(&mut process, READY_LIMIT, || ping(port)).await {
+                Ok(()) => return Ok(Redis { process, port }),
+                Err(error) => {
+                    process.stop().await?;
+                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.process.identity()
+    }
+
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    pub fn into_process(self) -> Process {
+        self.process
+    }
+
+    pub async fn stop(&mut self) -> Result<(), Error> {
+        self.process.stop().await
+    }
+}
+
+fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> {
+    // No configuration file: a system-wide one must not reach a private server.
+    let dir = dir.display().to_string();
+    let port = port.to_string();
+    let append = if durable { "yes" } else { "no" };
+    let program = program.display().to_string();
+    let words = [
+        program.as_str(), "--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--daemonize", "no", "--save", "",
+        "--appendonly", append,
+    ];
+    words.into_iter().map(str::to_owned).collect()
+}
+
+async fn ping(port: u16) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
+    stream.write_all(b"PING\r\n").await.map_err(text)?;
+    let mut answer = [0_u8; 128];
+    let read = stream.read(&mut answer).await.map_err(text)?;
+    // Anything but PONG, such as LOADING, is a server that does not serve yet.
+    if answer[..read].starts_with(b"+PONG") {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
+    }
+}

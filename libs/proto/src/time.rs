@@ -1,0 +1,53 @@
+//! Conversions between the wire's time types and ours.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use prost_types::{Duration, Timestamp};
+
+/// A time on the wire that no calendar holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("time out of range")]
+pub struct OutOfRange;
+
+/// To the wire.
+pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
+    // Leap seconds make the subsecond part reach two seconds; the wire allows one.
+    let nanos = at.timestamp_subsec_nanos().min(999_999_999);
+    Timestamp { seconds: at.timestamp(), nanos: i32::try_from(nanos).unwrap_or(999_999_999) }
+}
+
+/// From the wire.
+pub fn datetime(at: &Timestamp) -> Result<DateTime<Utc>, OutOfRange> {
+    let nanos = u32::try_from(at.nanos).map_err(|_| OutOfRange)?;
+    if nanos > 999_999_999 {
+        return Err(OutOfRange);
+    }
+    DateTime::from_timestamp(at.seconds, nanos).ok_or(OutOfRange)
+}
+
+/// To the wire.
+pub fn duration(span: TimeDelta) -> Duration {
+    Duration { seconds: span.num_seconds(), nanos: span.subsec_nanos() }
+}
+
+/// From the wire; negative spans are refused, since no field of ours means one.
+pub fn span(span: &Duration) -> Result<std::time::Duration, OutOfRange> {
+    std::time::Duration::try_from(*span).map_err(|_| OutOfRange)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_survive_the_wire() {
+        let at = DateTime::from_timestamp(1_790_000_000, 123_456_789).unwrap();
+        assert_eq!(datetime(&timestamp(at)), Ok(at));
+    }
+
+    #[test]
+    fn impossible_times_are_refused() {
+        assert_eq!(datetime(&Timestamp { seconds: i64::MAX, nanos: 0 }), Err(OutOfRange));
+        assert_eq!(datetime(&Timestamp { seconds: 0, nanos: -1 }), Err(OutOfRange));
+        assert_eq!(span(&Duration { seconds: -1, nanos: 0 }), Err(OutOfRange));
+    }
+}

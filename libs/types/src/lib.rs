@@ -1,0 +1,37 @@
+//! The values every part of Bursar speaks in: ids, amounts, names, addresses, transaction hashes, priorities,
+//! retry schedules and the digest approvers sign.
+//!
+//! Text is parsed here once, at the edge; past that point a value of one of these types is known to be well formed.
+//!
+//! Invariants, as absences: no I/O, no async, no clock, no floating point, and no parser that trims, guesses or
+//! repairs what it was given. What `Display` writes is the canonical form, and parsing it gives the same value back.
+
+mod text;
+
+pub mod address;
+pub mod amount;
+pub mod backoff;
+pub mod id;
+pub mod name;
+pub mod payment;
+pub mod priority;
+pub mod tx_hash;
+
+pub use address::{Address, AddressError, AddressFormat};
+pub use amount::{Amount, AmountError, Decimals, RawAmount, format_amount};
+pub use backoff::Backoff;
+pub use id::{
+    ApprovalId, AssetId, AttemptId, IdError, JobId, PolicyId, RuleId, UserId, WalletBalanceId, WalletGroupId,
+    WalletId, WatchId, WithdrawalId,
+};
+pub use name::{AssetSymbol, ChainName, NameError};
+pub use payment::{DigestError, Payment, PaymentDigest, approval_message};
+pub use priority::{Priority, PriorityError};
+pub use tx_hash::{TxHash, TxHashError};
+
+/// What the exported `typed_id!` expands to; not an interface of its own.
+#[doc(hidden)]
+pub mod __private {
+    pub use serde;
+    pub use uuid;
+}

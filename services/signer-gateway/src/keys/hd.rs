@@ -1,0 +1,338 @@
+//! BIP-32 over libsecp256k1, limited to the two BIP-44 branches Bursar uses. The branch `m/44'/coin'/0'/0` is
+//! derived once and cached with its public key, so that a wallet's key costs one HMAC and one scalar addition.
+
+use std::fmt;
+
+use hmac::{Hmac, Mac};
+use secp256k1::{Message, PublicKey, SECP256K1, Scalar, SecretKey};
+use sha2::Sha512;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::KeyError;
+
+const HARDENED: u32 = 1 << 31;
+
+/// The BIP-44 coin of a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Coin {
+    /// `m/44'/60'/0'/0`
+    Ethereum,
+    /// `m/44'/195'/0'/0`
+    Tron,
+}
+
+impl Coin {
+    /// Both branches of a group.
+    pub const ALL: [Self; 2] = [Self::Ethereum, Self::Tron];
+
+    fn number(self) -> u32 {
+        match self {
+            Self::Ethereum => 60,
+            Self::Tron => 195,
+        }
+    }
+
+    /// The path of one wallet, as people write it.
+    pub fn path(self, index: u32) -> String {
+        format!("m/44'/{}'/0'/0/{index}", self.number())
+    }
+}
+
+/// A BIP-39 seed, wiped when dropped.
+#[derive(Clone)]
+pub struct Seed(Zeroizing<[u8; 64]>);
+
+impl Seed {
+    /// Takes over 64 bytes.
+    pub fn from_bytes(bytes: [u8; 64]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads a seed that was sealed; `None` when the length is wrong.
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        let mut seed = Zeroizing::new([0u8; 64]);
+        if bytes.len() != seed.len() {
+            return None;
+        }
+        seed.copy_from_slice(bytes);
+        Some(Self(seed))
+    }
+
+    /// For sealing only.
+    pub fn expose(&self) -> &[u8; 64] {
+        &self.0
+    }
+
+    /// Derives `m/44'/coin'/0'/0`.
+    pub fn branch(&self, coin: Coin) -> Result<BranchKey, KeyError> {
+        let mut node = Node::master(self)?;
+        for child in [44 | HARDENED, coin.number() | HARDENED, HARDENED, 0] {
+            node = node.child(child, None)?;
+        }
+        let public = node.public();
+        Ok(BranchKey { node, public })
+    }
+}
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+/// A private key with its chain code; both wiped when dropped.
+struct Node {
+    key: Zeroizing<[u8; 32]>,
+    chain_code: Zeroizing<[u8; 32]>,
+}
+
+impl Node {
+    fn master(seed: &Seed) -> Result<Self, KeyError> {
+        let node = Self::split(hmac_sha512(b"Bitcoin seed", &[seed.expose()]));
+        let mut checked = secret_key(&node.key)?;
+        checked.non_secure_erase();
+        Ok(node)
+    }
+
+    fn split(digest: Zeroizing<[u8; 64]>) -> Self {
+        let mut key = Zeroizing::new([0u8; 32]);
+        let mut chain_code = Zeroizing::new([0u8; 32]);
+        key.copy_from_slice(&digest[..32]);
+        chain_code.copy_from_slice(&digest[32..]);
+        Self { key, chain_code }
+    }
+
+    fn public(&self) -> [u8; 33] {
+        let mut secret = secret_key(&self.key).expect("a node's key was checked when it was derived");
+        let public = PublicKey::from_secret_key(SECP256K1, &secret).serialize();
+        secret.non_secure_erase();
+        public
+    }
+
+    /// CKDpriv. `public` spares the point multiplication when the caller has it already.
+    fn child(&self, index: u32, public: Option<&[u8; 33]>) -> Result<Self, KeyError> {
+        let number = index.to_be_bytes();
+        let digest = if index & HARDENED != 0 {
+            hmac_sha512(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])
+        } else {
+            let computed;
+            let public = match public {
+                Some(known) => known,
+                None => {
+                    computed = self.public();
+                    &computed
+                }
+            };
+            hmac_sha512(self.chain_code.as_slice(), &[public, &number])
+        };
+        let mut derived = Self::split(digest);
+        let tweak = Scalar::from_be_bytes(*derived.key).map_err(|_| KeyError::OutOfRange)?;
+        let mut sum =
+            secret_key(&self.key)?.add_tweak(&tweak).map_err(|_| KeyError::OutOfRange)?;
+        derived.key.copy_from_slice(sum.as_ref());
+        sum.non_secure_erase();
+        Ok(derived)
+    }
+}
+
+/// The key of `m/44'/coin'/0'/0`, from which every wallet of a group is one step away.
+pub struct BranchKey {
+    node: Node,
+    public: [u8; 33],
+}
+
+impl BranchKey {
+    /// The key of wallet `index`.
+    pub fn leaf(&self, index: u32) -> Result<LeafKey, KeyError> {
+        if index >= HARDENED {
+            return Err(KeyError::IndexTooLarge);
+        }
+        let node = self.node.child(index, Some(&self.public))?;
+        Ok(LeafKey { key: node.key })
+    }
+}
+
+impl fmt::Debug for BranchKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BranchKey(..)")
+    }
+}
+
+/// One wallet's private key, wiped when dropped.
+pub struct LeafKey {
+    key: Zeroizing<[u8; 32]>,
+}
+
+impl fmt::Debug for LeafKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeafKey(..)")
+    }
+}
+
+/// A low-s signature with the parity of its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoverableSignature {
+    /// `r || s`
+    pub compact: [u8; 64],
+    /// Recovery id, 0 or 1.
+    pub odd_y: bool,
+}
+
+impl LeafKey {
+    /// The last twenty bytes of the key's hash: the body of the address on EVM chains and on TRON.
+    pub fn address_body(&self) -> Result<[u8; 20], KeyError> {
+        let mut secret = secret_key(&self.key)?;
+        let public = PublicKey::from_secret_key(SECP256K1, &secret).serialize_uncompressed();
+        secret.non_secure_erase();
+        let hash = alloy_primitives::keccak256(&public[1..]);
+        let mut body = [0u8; 20];
+        body.copy_from_slice(&hash[12..]);
+        Ok(body)
+    }
+
+    /// Signs a digest deterministically (RFC 6979), low-s.
+    pub fn sign(&self, digest: [u8; 32]) -> Result<RecoverableSignature, KeyError> {
+        let mut secret = secret_key(&self.key)?;
+        let signature = SECP256K1.sign_ecdsa_recoverable(Message::from_digest(digest), &secret);
+        secret.non_secure_erase();
+        let (recovery, compact) = signature.serialize_compact();
+        // Ids 2 and 3 mean r overflowed the order (about 2^-127): EVM transactions cannot carry them.
+        match i32::from(recovery) {
+            0 => Ok(RecoverableSignature { compact, odd_y: false }),
+            1 => Ok(RecoverableSignature { compact, odd_y: true }),
+            _ => Err(KeyError::OutOfRange),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_hex(text: &str) -> Self {
+        let mut key = Zeroizing::new([0u8; 32]);
+        hex::decode_to_slice(text, key.as_mut()).expect("32 bytes of hex");
+        Self { key }
+    }
+}
+
+fn secret_key(bytes: &Zeroizing<[u8; 32]>) -> Result<SecretKey, KeyError> {
+    SecretKey::from_byte_array(**bytes).map_err(|_| KeyError::OutOfRange)
+}
+
+fn hmac_sha512(key: &[u8], parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
+    let mut mac = Hmac::<Sha512>::new_from_slice(key).expect("HMAC takes keys of every length");
+    for part in parts {
+        mac.update(part);
+    }
+    let mut digest = mac.finalize().into_bytes();
+    let mut out = Zeroizing::new([0u8; 64]);
+    out.copy_from_slice(&digest);
+    digest.as_mut_slice().zeroize();
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::seed_from_phrase;
+
+    const PHRASE: &str = "test test test test test test test test test test test junk";
+
+    fn leaf(coin: Coin, index: u32) -> LeafKey {
+        seed_from_phrase(PHRASE, "").expect("phrase").branch(coin).expect("branch").leaf(index).expect("leaf")
+    }
+
+    #[test]
+    fn ethereum_wallets_match_the_published_test_accounts() {
+        for (index, key, address) in [
+            (
+                0,
+                "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
+                "f39fd6e51aad88f6f4ce6ab8827279cfffb92266",
+            ),
+            (
+                1,
+                "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
+                "70997970c51812dc3a010c7d01b50e0d17dc79c8",
+            ),
+        ] {
+            let leaf = leaf(Coin::Ethereum, index);
+            assert_eq!(hex::encode(*leaf.key), key);
+            assert_eq!(hex::encode(leaf.address_body().expect("address")), address);
+        }
+    }
+
+    #[test]
+    fn tron_wallets_match_the_reference_derivations() {
+        for (index, key, address) in [
+            (
+                0,
+                "15f0bbb1774be40b7a8d7965d637f324bda2f711fc5726a3dcc19585c6950954",
+                "e2e1a54926527fbb4e4420de4c6bab82beaee24d",
+            ),
+            (
+                1,
+                "9b6ac6a6faf1dc64240f654475a7e668141e4205262367feb7269ef332113929",
+                "9705bf55c3dcc6d277ebb8fe2a68762268822ba2",
+            ),
+        ] {
+            let leaf = leaf(Coin::Tron, index);
+            assert_eq!(hex::encode(*leaf.key), key);
+            assert_eq!(hex::encode(leaf.address_body().expect("address")), address);
+        }
+    }
+
+    #[test]
+    fn bip32_vector_one_is_reproduced() {
+        // Vector 1 of BIP-32: chain m/0' of seed 000102..0f.
+        let digest = hmac_sha512(b"Bitcoin seed", &[&hex::decode("000102030405060708090a0b0c0d0e0f").expect("hex")]);
+        let child = Node::split(digest).child(HARDENED, None).expect("child");
+        assert_eq!(
+            hex::encode(*child.key),
+            "edb2e14f9ee77d26dd93b4ecede8d16ed408ce149b6cd80b0715a2d911a0afea"
+        );
+        let grandchild = child.child(1, None).expect("grandchild");
+        assert_eq!(
+            hex::encode(*grandchild.key),
+            "3c6cb8d0f6a264c91ea8b5030fadaa8e538b020f0a387421a12de9319dc93368"
+        );
+    }
+
+    #[test]
+    fn hardened_indices_are_refused() {
+        let branch =
+            seed_from_phrase(PHRASE, "").expect("phrase").branch(Coin::Ethereum).expect("branch");
+        assert_eq!(branch.leaf(HARDENED).unwrap_err(), KeyError::IndexTooLarge);
+        assert!(branch.leaf(HARDENED - 1).is_ok());
+    }
+
+    #[test]
+    fn signatures_are_deterministic_low_s_and_recover_to_the_signer() {
+        let half_order =
+            hex::decode("7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0").expect("hex");
+        let leaf = leaf(Coin::Ethereum, 0);
+        for i in 0..64u8 {
+            let digest = [i; 32];
+            let signature = leaf.sign(digest).expect("signature");
+            assert_eq!(signature, leaf.sign(digest).expect("signature"));
+            assert!(signature.compact[32..] <= half_order[..], "s is in the lower half");
+            let parsed = alloy_primitives::Signature::from_bytes_and_parity(&signature.compact, signature.odd_y);
+            let recovered = recover(digest, &signature);
+            assert_eq!(recovered, leaf.address_body().expect("address"));
+            assert_eq!(parsed.v(), signature.odd_y);
+        }
+    }
+
+    fn recover(digest: [u8; 32], signature: &RecoverableSignature) -> [u8; 20] {
+        let id = secp256k1::ecdsa::RecoveryId::try_from(i32::from(signature.odd_y)).expect("id");
+        let parsed =
+            secp256k1::ecdsa::RecoverableSignature::from_compact(&signature.compact, id).expect("signature");
+        let public = parsed.recover(Message::from_digest(digest)).expect("recovers").serialize_uncompressed();
+        alloy_primitives::keccak256(&public[1..])[12..].try_into().expect("20 bytes")
+    }
+
+    #[test]
+    fn debug_output_shows_no_key_material() {
+        let seed = seed_from_phrase(PHRASE, "").expect("phrase");
+        let branch = seed.branch(Coin::Ethereum).expect("branch");
+        let shown = format!("{seed:?} {branch:?} {:?}", branch.leaf(0).expect("leaf"));
+        assert_eq!(shown, "Seed(..) BranchKey(..) LeafKey(..)");
+    }
+}

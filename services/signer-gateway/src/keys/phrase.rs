@@ -1,0 +1,83 @@
+//! BIP-39 phrases: parsing what an operator imports, making new ones. Phrases are turned into seeds at once and
+//! wiped; they are neither stored nor shown.
+
+use bip39::Mnemonic;
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::Seed;
+
+/// Why a phrase was refused. Never repeats a word of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PhraseError {
+    /// Not 12, 15, 18, 21 or 24 words.
+    #[error("a phrase has 12, 15, 18, 21 or 24 words")]
+    WordCount,
+    /// A word is not in the English list.
+    #[error("word {0} is not in the BIP-39 English list")]
+    UnknownWord(usize),
+    /// The checksum does not match: a word was mistyped or moved.
+    #[error("the phrase's checksum does not match")]
+    Checksum,
+    /// The system has no randomness to give.
+    #[error("the system's random source failed")]
+    NoRandomness,
+}
+
+/// Turns an imported phrase into its seed.
+pub fn seed_from_phrase(phrase: &str, passphrase: &str) -> Result<Seed, PhraseError> {
+    let mut mnemonic = Mnemonic::parse_in(bip39::Language::English, phrase).map_err(|error| match error {
+        bip39::Error::UnknownWord(position) => PhraseError::UnknownWord(position + 1),
+        bip39::Error::InvalidChecksum => PhraseError::Checksum,
+        bip39::Error::BadWordCount(_)
+        | bip39::Error::BadEntropyBitCount(_)
+        | bip39::Error::AmbiguousLanguages(_) => PhraseError::WordCount,
+    })?;
+    let seed = Seed::from_bytes(mnemonic.to_seed(passphrase));
+    mnemonic.zeroize();
+    Ok(seed)
+}
+
+/// Makes a new seed from 256 bits of the system's randomness, through a phrase of 24 words. The phrase is
+/// handed back for the caller to show once or to wipe.
+pub fn seed_from_random() -> Result<(Seed, Zeroizing<String>), PhraseError> {
+    let mut entropy = Zeroizing::new([0u8; 32]);
+    OsRng.try_fill_bytes(entropy.as_mut()).map_err(|_| PhraseError::NoRandomness)?;
+    let mut mnemonic = Mnemonic::from_entropy(entropy.as_slice()).map_err(|_| PhraseError::WordCount)?;
+    let phrase = Zeroizing::new(mnemonic.to_string());
+    let seed = Seed::from_bytes(mnemonic.to_seed(""));
+    mnemonic.zeroize();
+    Ok((seed, phrase))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_position_but_never_the_word() {
+        let mistyped = "test test test test test test test test test test tset junk";
+        assert_eq!(seed_from_phrase(mistyped, "").unwrap_err(), PhraseError::UnknownWord(11));
+        let swapped = "test test test test test test test test test test junk test";
+        assert_eq!(seed_from_phrase(swapped, "").unwrap_err(), PhraseError::Checksum);
+        assert_eq!(seed_from_phrase("test junk", "").unwrap_err(), PhraseError::WordCount);
+    }
+
+    #[test]
+    fn a_passphrase_makes_another_seed() {
+        let phrase = "test test test test test test test test test test test junk";
+        let plain = seed_from_phrase(phrase, "").expect("seed");
+        let salted = seed_from_phrase(phrase, "TREZOR").expect("seed");
+        assert_ne!(plain.expose(), salted.expose());
+    }
+
+    #[test]
+    fn a_generated_phrase_leads_back_to_its_seed_and_no_two_are_alike() {
+        let (first, phrase) = seed_from_random().expect("seed");
+        let (second, _) = seed_from_random().expect("seed");
+        assert_ne!(first.expose(), second.expose());
+        assert_eq!(seed_from_phrase(&phrase, "").expect("seed").expose(), first.expose());
+        assert_eq!(phrase.split(' ').count(), 24);
+    }
+}

@@ -1,0 +1,3 @@
+//! The signer gateway: the only process that holds keys.
+pub mod keys;
+pub mod seal;
