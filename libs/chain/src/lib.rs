@@ -1,1 +1,39 @@
-//! Placeholder
+//! The chain edge: everything execution, confirmation and the indexer need to know of a chain, and nothing they know
+//! of each other.
+//!
+//! ```text
+//! edge        the chain-neutral surface: trait ChainEdge and the values it speaks in
+//! broadcast   what nodes answered to a sent transaction, one node and all together
+//! node        several nodes of one chain: identity, health, failover, broadcast to all, agreement
+//! agreement   what several nodes say about one fact; disagreement is a value
+//! heads       ring of recent heads, reorgs found and undone (pure)
+//! follow      drives the ring with a ChainEdge
+//! lane        nonce lanes: next nonce, gaps, foreign transactions, jams (pure)
+//! jsonrpc     JSON-RPC over HTTP, single and batched
+//! evm/        the EVM adapter: wire types, calls, fees, gas, effect check, error classification, transactions
+//! ```
+//!
+//! Invariants, as absences: no keys and no signing, no database, no retry that could change what was signed, and no
+//! state of a payment. Nothing here calls a payment paid or failed; it reports what nodes say and how many say it.
+
+pub mod agreement;
+pub mod broadcast;
+pub mod edge;
+pub mod error;
+pub mod evm;
+pub mod follow;
+pub mod heads;
+pub mod jsonrpc;
+pub mod lane;
+pub mod node;
+
+pub use agreement::{Agreement, Answer};
+pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
+pub use edge::{
+    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Cost, Detail, Effect,
+    Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError, Standing, Transfer, TxRef,
+};
+pub use error::{ChainError, ConfigError, NodeError, RpcFault};
+pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy, QuoteError};
+pub use heads::{Fed, Head, HeadRing, Reorg};
+pub use node::{NodeConfig, NodeHealth, NodeName};

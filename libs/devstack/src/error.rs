@@ -17,7 +17,9 @@ pub enum Error {
     #[error(transparent)]
     Missing(#[from] MissingTool),
 
-    #[error("{part} cannot listen on 127.0.0.1:{port}: the port is in use; free it or let another one be chosen")]
+    #[error(
+        "{part} cannot listen on 127.0.0.1:{port}: the port is in use; free it or let another one be chosen"
+    )]
     PortInUse { part: String, port: u16 },
 
     #[error("no free port was found on 127.0.0.1")]

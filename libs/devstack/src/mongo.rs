@@ -114,11 +114,25 @@ fn command(program: &Path, data: &Path, port: u16) -> Vec<String> {
     let port = port.to_string();
     let data = data.display().to_string();
     let words = [
-        program.as_str(), "--bind_ip", "127.0.0.1", "--port", &port, "--dbpath", &data, "--replSet", REPLICA_SET,
-        "--nounixsocket", "--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25",
+        program.as_str(),
+        "--bind_ip",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--dbpath",
+        &data,
+        "--replSet",
+        REPLICA_SET,
+        "--nounixsocket",
+        "--oplogSize",
+        "64",
+        "--wiredTigerCacheSizeGB",
+        "0.25",
         // The default lets clients of a real replica set find another primary for 15 s; here there is no other.
-        "--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100",
-        "--setParameter", "diagnosticDataCollectionEnabled=false",
+        "--setParameter",
+        "shutdownTimeoutMillisForSignaledShutdown=100",
+        "--setParameter",
+        "diagnosticDataCollectionEnabled=false",
     ];
     words.into_iter().map(str::to_owned).collect()
 }

@@ -59,7 +59,12 @@ pub(crate) fn for_try(part: &str, asked: Option<u16>) -> Result<u16, Error> {
 }
 
 /// What a failed try means: a lost port that we chose is worth another try, one that was asked for is named.
-pub(crate) fn after_failure(part: &str, asked: Option<u16>, tries_left: usize, error: Error) -> Option<Error> {
+pub(crate) fn after_failure(
+    part: &str,
+    asked: Option<u16>,
+    tries_left: usize,
+    error: Error,
+) -> Option<Error> {
     match asked {
         _ if !error.is_lost_port() => Some(error),
         Some(port) => Some(Error::PortInUse { part: part.to_owned(), port }),

@@ -290,9 +290,14 @@ pub fn tail(log: &Path, lines: usize) -> String {
 
 fn open_log(path: &Path) -> Result<File, Error> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(|e| Error::file("cannot create the log directory", parent, e))?;
+        std::fs::create_dir_all(parent)
+            .map_err(|e| Error::file("cannot create the log directory", parent, e))?;
     }
-    OpenOptions::new().create(true).append(true).open(path).map_err(|e| Error::file("cannot open the log", path, e))
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(|e| Error::file("cannot open the log", path, e))
 }
 
 fn pid_of(pid: u32) -> Pid {

@@ -109,8 +109,19 @@ fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> 
     let append = if durable { "yes" } else { "no" };
     let program = program.display().to_string();
     let words = [
-        program.as_str(), "--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--daemonize", "no", "--save", "",
-        "--appendonly", append,
+        program.as_str(),
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--dir",
+        &dir,
+        "--daemonize",
+        "no",
+        "--save",
+        "",
+        "--appendonly",
+        append,
     ];
     words.into_iter().map(str::to_owned).collect()
 }

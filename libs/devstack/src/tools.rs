@@ -32,7 +32,9 @@ impl Tool {
 
     fn alternative(self) -> &'static str {
         match self {
-            Tool::Postgres | Tool::Initdb => "install PostgreSQL 15 or newer (Debian: apt-get install postgresql)",
+            Tool::Postgres | Tool::Initdb => {
+                "install PostgreSQL 15 or newer (Debian: apt-get install postgresql)"
+            }
             Tool::Mongod => "put a MongoDB 6 `mongod` on PATH",
             Tool::RedisServer => "install Redis 7 (Debian: apt-get install redis-server)",
             Tool::Anvil => "install Foundry's anvil (npm: @foundry-rs/anvil)",

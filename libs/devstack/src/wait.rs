@@ -12,7 +12,11 @@ const TAIL_LINES: usize = 15;
 
 /// Calls `ping` until it succeeds while `process` lives, at most for `limit`. The text of the last refusal is part of
 /// the error.
-pub(crate) async fn until_ready<F, Fut>(process: &mut Process, limit: Duration, mut ping: F) -> Result<(), Error>
+pub(crate) async fn until_ready<F, Fut>(
+    process: &mut Process,
+    limit: Duration,
+    mut ping: F,
+) -> Result<(), Error>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<(), String>>,

@@ -25,7 +25,7 @@ pub use id::{
     WalletId, WatchId, WithdrawalId,
 };
 pub use name::{AssetSymbol, ChainName, NameError};
-pub use payment::{DigestError, Payment, PaymentDigest, approval_message};
+pub use payment::{DigestError, Payment, PaymentDigest, approval_message, void_message};
 pub use priority::{Priority, PriorityError};
 pub use tx_hash::{TxHash, TxHashError};
 

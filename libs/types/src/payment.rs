@@ -26,18 +26,29 @@
 //! | field | approver's name, UTF-8 |
 //! | field | expiry, seconds since 1970 UTC, decimal text |
 //!
+//! Void message, signed with Ed25519 by the confirmation service: none of these transactions can ever pay.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | `bursar/void/v1` | tag, 14 bytes |
+//! | field | job id, hyphenated lower-case text |
+//! | field | each transaction hash, 32 bytes, in ascending order without repeats |
+//! | field | time of the finding, seconds since 1970 UTC, decimal text |
+//!
 //! Never signs, never verifies, never reads a clock.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
 use crate::text::serde_as_text;
-use crate::{Address, AssetSymbol, ChainName, RawAmount, WithdrawalId};
+use crate::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
 const PAYMENT_TAG: &[u8] = b"bursar/payment/v1";
 const APPROVAL_TAG: &[u8] = b"bursar/approval/v1";
+const VOID_TAG: &[u8] = b"bursar/void/v1";
 
 /// The facts an approver consents to.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +91,18 @@ pub fn approval_message(digest: PaymentDigest, approver: &str, expires_at_unix: 
     push_field(&mut bytes, digest.as_bytes());
     push_field(&mut bytes, approver.as_bytes());
     push_field(&mut bytes, expires_at_unix.to_string().as_bytes());
+    bytes
+}
+
+/// The bytes the confirmation service signs when none of a job's transactions can ever pay.
+pub fn void_message(job: JobId, transactions: &[TxHash], attested_at_unix: i64) -> Vec<u8> {
+    let hashes: BTreeSet<&[u8; 32]> = transactions.iter().map(TxHash::as_bytes).collect();
+    let mut bytes = VOID_TAG.to_vec();
+    push_field(&mut bytes, job.to_string().as_bytes());
+    for hash in hashes {
+        push_field(&mut bytes, hash);
+    }
+    push_field(&mut bytes, attested_at_unix.to_string().as_bytes());
     bytes
 }
 

@@ -18,7 +18,7 @@ fn amounts() -> impl Strategy<Value = RawAmount> {
 }
 
 fn decimals() -> impl Strategy<Value = Decimals> {
-    (0u8..=77).prop_map(|decimals| Decimals::new(decimals).unwrap())
+    (0u8..=77).prop_map(|decimals| Decimals::new(decimals).expect("at most 77"))
 }
 
 fn formats() -> impl Strategy<Value = AddressFormat> {

@@ -1,3 +1,4 @@
 //! The signer gateway: the only process that holds keys.
+pub mod builder;
 pub mod keys;
 pub mod seal;

@@ -73,9 +73,13 @@ fn place(dir: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
         }
     }
     let path = PathBuf::from(format!("/var/tmp/bursar-{}", random_hex(8)));
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| Error::file("cannot create", &path, e))?;
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .map_err(|e| Error::file("cannot create", &path, e))?;
     give(&path, user)?;
-    std::fs::write(&record, path.display().to_string()).map_err(|e| Error::file("cannot write", &record, e))?;
+    std::fs::write(&record, path.display().to_string())
+        .map_err(|e| Error::file("cannot write", &record, e))?;
     tracing::info!(cluster = %path.display(), "the user postgres cannot enter the data directory");
     Ok(path)
 }
@@ -203,7 +207,8 @@ fn new_password(file: &Path) -> Result<String, Error> {
 
 fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     let wrap = |e| Error::file("cannot write", path, e);
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path).map_err(wrap)?;
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path).map_err(wrap)?;
     // The mode above counts only for a file that is new.
     file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(wrap)?;
     file.write_all(text.as_bytes()).map_err(wrap)

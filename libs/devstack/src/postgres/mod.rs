@@ -57,7 +57,8 @@ impl Postgres {
         loop {
             tries_left -= 1;
             let port = port::for_try(PART, options.port)?;
-            let mut command = vec![program.display().to_string(), "-D".into(), cluster.data.display().to_string()];
+            let mut command =
+                vec![program.display().to_string(), "-D".into(), cluster.data.display().to_string()];
             command.extend(settings(port, options.durable));
             let launch = Launch {
                 name: PART.to_owned(),

@@ -94,7 +94,7 @@ fn each_tron_refusal_says_why() {
         ("TMVQGm1qAQYVdetCeGRRkTWYYrLXsZA8Vt", AddressError::TronChecksum),
         ("TMVQGO1qAQYVdetCeGRRkTWYYrLXuHK2HC", AddressError::NotBase58 { character: 'O', at: 5 }),
         ("TMVQGl1qAQYVdetCeGRRkTWYYrLXuHK2HC", AddressError::NotBase58 { character: 'l', at: 5 }),
-        ("tmvqgm1qaqyvdetcegrrktwyyrlxuhk2hc", AddressError::NotBase58 { character: 'l', at: 27 }),
+        ("tmvqgm1qaqyvdetcegrrktwyyrlxuhk2hc", AddressError::NotBase58 { character: 'l', at: 26 }),
         (" TMVQGm1qAQYVdetCeGRRkTWYYrLXuHK2HC", AddressError::NotBase58 { character: ' ', at: 0 }),
         (
             "TMVQGm1qAQYVdetCeGRRkTWYYrLXuHK2HC\u{200b}",

@@ -1,0 +1,80 @@
+# Bursar's front door. `make` alone lists what is here; CI runs the same targets.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+DATA ?= .bursar
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TOOLS := $(or $(BURSAR_TOOLS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bursar/tools)
+BURSAR := $(TARGET)/debug/bursar
+export PATH := $(TOOLS)/bin:$(PATH)
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.PHONY: run
+run: build ## Start everything on this machine, pay a first withdrawal, keep it up until Ctrl-C
+	@$(BURSAR) up --data $(DATA) --demo
+
+.PHONY: demo
+demo: build ## As run, but ends by itself once the withdrawals are paid
+	@$(BURSAR) up --data $(DATA) --detach
+	@status=0; $(BURSAR) demo --data $(DATA) || status=$$?; $(BURSAR) down --data $(DATA); exit $$status
+
+.PHONY: build
+build: setup-run ## Build the services and the command line
+	@echo "==> building (the first time takes some minutes)"
+	@$(CARGO) build --workspace --bins
+
+.PHONY: test
+test: setup-test ## Run every test, on real servers that the tests start themselves
+	@echo "==> building the services"
+	@$(CARGO) build --workspace --bins
+	@echo "==> running the tests"
+	@$(CARGO) test --workspace
+
+.PHONY: lint
+lint: setup-lint ## Check format, lints, contracts, licences
+	@echo "==> rustfmt"
+	@$(CARGO) fmt --all --check
+	@echo "==> clippy"
+	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@echo "==> buf lint"
+	@buf lint proto
+	@echo "==> buf breaking"
+	@buf breaking proto --against proto/released.binpb
+	@echo "==> cargo deny"
+	@scripts/check-licences
+	@echo "==> shell syntax"
+	@for f in .ci/run scripts/*; do bash -n $$f; done
+
+.PHONY: bench
+bench: setup-run ## Measure ours against the raw limit and against peers, as ratios (BENCH=quick for a short run)
+	@$(CARGO) run --release -p bench
+
+.PHONY: fmt
+fmt: ## Format the sources
+	@$(CARGO) fmt --all
+
+.PHONY: proto
+proto: setup-lint ## Check the contracts and generate their code
+	@buf lint proto
+	@$(CARGO) build -p proto
+
+.PHONY: proto-release
+proto-release: setup-lint ## Record the contracts as released: later changes must stay compatible with them
+	@buf build proto --exclude-source-info -o proto/released.binpb
+
+.PHONY: clean
+clean: ## Stop the stack and remove its data and the build
+	@if [ -x $(BURSAR) ] && [ -d $(DATA) ]; then $(BURSAR) down --data $(DATA); fi
+	@rm -rf $(DATA)
+	@$(CARGO) clean
+
+.PHONY: setup-run setup-test setup-lint
+setup-run setup-test setup-lint: setup-%:
+	@scripts/install-tools $*

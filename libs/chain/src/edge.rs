@@ -1,0 +1,361 @@
+//! The chain-neutral surface: what execution and confirmation ask of any chain.
+//!
+//! One protocol, two kinds of chain. On both an attempt is tied to a [`Binding`] before it is signed, and the binding
+//! is what keeps two attempts of one job from both landing:
+//!
+//! - EVM: the sender's nonce. Attempts at one nonce may be signed many times (fee bumps, a cancellation): at most one
+//!   is ever mined. The binding ends when a transaction is *final* at that nonce.
+//! - TRON: reference block and expiration. There is nothing that makes two signatures exclude each other, so there is
+//!   one signature per binding; it ends when the expiration is behind a *solid* block and the id is absent up to it.
+//!
+//! Execution's write-ahead protocol with it, for each attempt:
+//!
+//! 1. [`ChainEdge::quote`] prices the action; [`ChainEdge::anchor`] says what the chain offers to bind to. Both
+//!    before the database transaction that reserves. On EVM the nonce comes from the wallet's lane (`crate::lane`),
+//!    for which the anchor is the input; on TRON the anchor's window is the binding.
+//! 2. The signer returns bytes; [`ChainEdge::check_signed`] compares them with the [`Plan`], field by field, and
+//!    gives the hash. Bytes and hash are persisted.
+//! 3. [`ChainEdge::broadcast`] sends them to every node. `merged.advice()` says what may be done next.
+//! 4. After a crash, or when the answer was unknown: [`ChainEdge::lookup`] the hashes, send the same bytes again.
+//!
+//! Confirmation's loop with it: `crate::follow` brings a head ring to the tip and returns new blocks and reorgs;
+//! watched hashes that appear in them are candidates; [`ChainEdge::finalized`] says how far the chain is final;
+//! [`ChainEdge::settlements`] gives the standing of candidates as of that block; and for a binding that is used up
+//! without any of its hashes, [`ChainEdge::fate`] gives the positive evidence for a void verdict.
+//!
+//! Nothing here is a verdict: values say what nodes report. `Standing::NotSeen` in particular proves nothing.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
+
+use crate::agreement::Agreement;
+use crate::broadcast::Broadcast;
+use crate::error::ChainError;
+use crate::evm::{FeeQuote, QuoteError};
+use crate::heads::Head;
+use crate::node::NodeHealth;
+
+/// What is moved: the chain's own coin, or a token by its contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AssetRef {
+    Native,
+    Token(Address),
+}
+
+/// A payment as the chain should see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Transfer {
+    pub asset: AssetRef,
+    pub from: Address,
+    pub to: Address,
+    pub amount: RawAmount,
+}
+
+/// What an attempt does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Pay(Transfer),
+    /// Occupies a nonce with nothing: a self-transfer of zero. Fills gaps and gives up jobs. EVM only.
+    Cancel { sender: Address },
+}
+
+impl Action {
+    pub fn sender(&self) -> &Address {
+        match self {
+            Self::Pay(transfer) => &transfer.from,
+            Self::Cancel { sender } => sender,
+        }
+    }
+
+    /// The movement that shows, once final, that this action happened.
+    pub fn transfer(&self) -> Transfer {
+        match self {
+            Self::Pay(transfer) => *transfer,
+            Self::Cancel { sender } => {
+                Transfer { asset: AssetRef::Native, from: *sender, to: *sender, amount: RawAmount::ZERO }
+            }
+        }
+    }
+}
+
+/// How this chain keeps two attempts of one job apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BindingKind {
+    /// Sequence numbers per sender: lanes, fee bumps and cancellations exist.
+    Nonce,
+    /// A time window: one signature, resent unchanged until it expires.
+    Window,
+}
+
+/// What the chain offers an attempt to bind to, now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// Input for the sender's lane. `mined`: transactions in the latest block's state, as enough nodes agree.
+    /// `pending`: the same with the most generous node's pool counted in.
+    Nonce { mined: u64, pending: u64 },
+    Window { reference: BlockRef, expiration_ms: u64 },
+}
+
+/// What makes at most one transaction of an attempt land. Stored with the attempt before it is signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binding {
+    Nonce { sender: Address, nonce: u64 },
+    Window { sender: Address, reference: BlockRef, expiration_ms: u64 },
+}
+
+/// What an attempt may cost at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Price {
+    Gas { gas_limit: u64, fee: FeeQuote },
+    FeeLimit { sun: u64 },
+}
+
+impl Price {
+    /// The most that can be taken from the sender in the chain's own coin, besides the amount itself.
+    pub fn max_cost(&self) -> RawAmount {
+        match self {
+            Self::Gas { gas_limit, fee } => fee.cost(*gas_limit),
+            Self::FeeLimit { sun } => RawAmount::from_u256(alloy_primitives::U256::from(*sun)),
+        }
+    }
+}
+
+/// Everything that determines the bytes to be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub action: Action,
+    pub binding: Binding,
+    pub price: Price,
+}
+
+/// Why signed bytes are not what was asked for. Such bytes must never be broadcast.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignedError {
+    #[error("signed bytes cannot be decoded: {reason}")]
+    Undecodable { reason: String },
+    #[error("signature does not yield a sender")]
+    BadSignature,
+    #[error("signed transaction has {field} {found}, expected {expected}")]
+    Mismatch { field: &'static str, expected: String, found: String },
+    #[error("the plan does not fit this chain: {reason}")]
+    Plan { reason: String },
+}
+
+/// A block by number and hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BlockRef {
+    pub number: u64,
+    pub hash: TxHash,
+}
+
+impl From<Head> for BlockRef {
+    fn from(head: Head) -> Self {
+        Self { number: head.number, hash: head.hash }
+    }
+}
+
+/// How much of a block is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Hashes of transactions: small, enough to find watched ones.
+    Hashes,
+    /// Also who sent each and at which nonce, which shows foreign transactions of watched senders.
+    Senders,
+}
+
+/// A transaction in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxRef {
+    pub hash: TxHash,
+    /// Sender and nonce, with [`Detail::Senders`] on chains that have nonces.
+    pub origin: Option<(Address, u64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    pub head: Head,
+    pub transactions: Vec<TxRef>,
+}
+
+/// Where a hash was seen, at best, over all nodes that answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// No node that answered has it. Proves nothing.
+    Nowhere,
+    Pending,
+    /// A node has a receipt for it. Neither final nor checked for its effect.
+    Included(BlockRef),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    pub hash: TxHash,
+    pub seen: Seen,
+    pub answered: usize,
+    pub asked: usize,
+}
+
+/// A hash and what it is supposed to have done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    pub hash: TxHash,
+    pub transfer: Transfer,
+}
+
+/// What was paid for inclusion, read off the receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Gas on EVM, energy on TRON.
+    pub units: u64,
+    /// In the chain's smallest unit.
+    pub unit_price: u128,
+    pub fee: RawAmount,
+}
+
+/// Why an included transaction did not pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoEffect {
+    /// The token announced no such transfer: it returned false, or does nothing.
+    NoTransferLog,
+    /// Sender, receiver or contract of the transaction are others than expected.
+    OtherTransaction,
+    /// The receipt does not say whether it succeeded.
+    NoStatus,
+    /// The transaction itself is needed to judge a native payment, and the node did not give it.
+    NoTransaction,
+}
+
+/// What an included transaction did, against what it was supposed to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    Paid,
+    /// Included and failed: nothing moved, the fee is gone.
+    Reverted,
+    NoEffect { why: NoEffect },
+    /// Something moved from payer to receiver, but not the payment asked for; `moved` is the receiver's net gain. It
+    /// may equal the amount, when the contract reported it in several pieces. Park it for people.
+    WrongAmount { moved: RawAmount },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settlement {
+    pub hash: TxHash,
+    pub block: BlockRef,
+    pub cost: Cost,
+    pub effect: Effect,
+}
+
+/// Where a claimed transaction stands as of a given final block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Unknown to the node. Proves nothing: see [`ChainEdge::fate`].
+    NotSeen,
+    /// In the pool, or in a block above the given one.
+    NotFinal,
+    /// In a canonical block at or below the given one.
+    Settled(Settlement),
+}
+
+/// Asks what became of a binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FateQuestion {
+    pub binding: Binding,
+    /// Every hash ever signed under the binding.
+    pub ours: Vec<TxHash>,
+    /// A final block; the answer is as of it.
+    pub asof: Head,
+    /// A block at which the binding was certainly still open, where the search begins.
+    pub since: u64,
+}
+
+/// What became of a binding as of a final block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Something signed under it can still land.
+    Open,
+    /// One of our hashes is in a canonical block at or below the given one.
+    Ours { hash: TxHash, block: BlockRef },
+    /// Another transaction is: nothing of ours can land any more.
+    Foreign { hash: TxHash, block: BlockRef },
+    /// The window closed without it.
+    Expired,
+}
+
+/// Whose balance of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BalanceOf {
+    pub holder: Address,
+    pub asset: AssetRef,
+}
+
+/// One chain, behind any number of nodes.
+#[async_trait]
+pub trait ChainEdge: fmt::Debug + Send + Sync {
+    fn name(&self) -> &ChainName;
+
+    fn address_format(&self) -> AddressFormat;
+
+    fn binding_kind(&self) -> BindingKind;
+
+    /// What an attempt of this sender can bind to.
+    async fn anchor(&self, sender: &Address) -> Result<Anchor, ChainError>;
+
+    /// Prices an action from the node's history, within the chain's configured caps. A price above a cap, a call that
+    /// would revert and a wallet without funds are refusals that name themselves; nothing was signed yet, so the job
+    /// can wait without a binding.
+    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError>;
+
+    /// The next price for another attempt at the same binding: at least the chain's replacement step above
+    /// `previous`, and no less than `market` when that is known. `None` when the cap is reached or the chain has no
+    /// replacements.
+    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Price>;
+
+    /// Compares what the signer returned with what was planned and gives the hash of the bytes. No I/O.
+    fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError>;
+
+    /// Sends each of these to every node, in the given order, in as few requests as the nodes take. One result for
+    /// each, in the same order; never an error, because "nobody answered" is an outcome too. Sending the same bytes
+    /// again is always safe. Only bytes that are already persisted may be passed.
+    async fn broadcast(&self, raw: &[Vec<u8>]) -> Vec<Broadcast>;
+
+    /// Where these hashes were seen, over all nodes. For reconciliation after a crash or an unknown answer.
+    async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError>;
+
+    /// The tip, from the preferred node that does not lag. Per node it never goes back in number.
+    async fn head(&self) -> Result<Head, ChainError>;
+
+    /// The highest block that enough nodes call final, by the chain's configured rule.
+    async fn finalized(&self) -> Result<Agreement<Head>, ChainError>;
+
+    /// Canonical blocks of these numbers, ascending, from one node. Shorter than asked when the node ends earlier.
+    async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError>;
+
+    /// Where each claim stands as of a final block, as each node tells it; in the order of the claims.
+    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>>;
+
+    /// What became of a binding as of a final block. `Foreign` and `Expired`, agreed, are the only grounds on which a
+    /// job may be given another binding or be called failed.
+    async fn fate(&self, question: &FateQuestion) -> Agreement<Fate>;
+
+    /// Balances in the latest state, in the order asked.
+    async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<RawAmount>, ChainError>;
+
+    /// Whether there is a contract at this address.
+    async fn has_code(&self, address: &Address) -> Result<bool, ChainError>;
+
+    /// Each node's health as last seen. No I/O.
+    fn nodes(&self) -> Vec<NodeHealth>;
+
+    /// Asks every node for its head and reports their health afterwards.
+    async fn probe(&self) -> Vec<NodeHealth>;
+}

@@ -1,0 +1,111 @@
+//! What can go wrong when a node is asked something.
+//!
+//! Owns [`NodeError`] (one node, one question) and [`ChainError`] (a question put to all nodes of a chain). Never
+//! decides what a refused transaction means: that is `evm::classify`. Addresses of nodes carry API keys, so no error
+//! here ever holds a URL.
+
+use types::{Address, ChainName};
+
+use crate::node::NodeName;
+
+/// A JSON-RPC error object, as the node wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("node answered error {code}: {message}")]
+pub struct RpcFault {
+    pub code: i64,
+    pub message: String,
+    /// The error's `data` member as JSON text; nodes put revert data here.
+    pub data: Option<String>,
+}
+
+/// Why one node gave no usable answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The connection could not be opened: nothing was sent.
+    #[error("node cannot be reached: {reason}")]
+    Unreachable { reason: String },
+    /// No whole answer in time; the node may have acted on the question all the same.
+    #[error("node did not answer within {after_ms} ms")]
+    Timeout { after_ms: u64 },
+    /// The connection broke after the question was sent.
+    #[error("connection to the node broke: {reason}")]
+    Interrupted { reason: String },
+    #[error("node answered http status {status}")]
+    Http { status: u16 },
+    #[error("node's answer cannot be read: {reason}")]
+    Malformed { reason: String },
+    #[error(transparent)]
+    Rpc(#[from] RpcFault),
+    #[error("node belongs to chain {found}, expected chain {expected}")]
+    WrongChain { expected: String, found: String },
+    /// The node failed several times in a row and is left alone for a while.
+    #[error("node is resting after {failures} failures")]
+    Resting { failures: u32 },
+}
+
+impl NodeError {
+    /// Whether the same question may well be answered a moment later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Interrupted { .. } | Self::Resting { .. } => true,
+            Self::Http { status } => *status == 429 || *status >= 500,
+            Self::Rpc(fault) => crate::evm::classify::read_fault(fault).is_transient(),
+            Self::Malformed { .. } | Self::WrongChain { .. } => false,
+        }
+    }
+
+    /// Whether this says something about the node's health, rather than about the question.
+    pub fn blames_node(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Interrupted { .. }
+            | Self::Http { .. }
+            | Self::Malformed { .. }
+            | Self::WrongChain { .. } => true,
+            Self::Rpc(_) | Self::Resting { .. } => false,
+        }
+    }
+}
+
+/// Why a question to a chain has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    #[error("no node of chain {chain} could answer: {}", list(tried))]
+    NoNode { chain: ChainName, tried: Vec<(NodeName, NodeError)> },
+    #[error("{what} is an address of another network than chain {chain}")]
+    ForeignAddress { chain: ChainName, what: Address },
+    #[error("this kind of chain has no {what}")]
+    NotOfThisChain { what: &'static str },
+}
+
+impl ChainError {
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoNode { tried, .. } => tried.is_empty() || tried.iter().any(|(_, error)| error.is_transient()),
+            Self::ForeignAddress { .. } | Self::NotOfThisChain { .. } => false,
+        }
+    }
+}
+
+fn list(tried: &[(NodeName, NodeError)]) -> String {
+    if tried.is_empty() {
+        return "none is configured".to_owned();
+    }
+    tried.iter().map(|(node, error)| format!("{node}: {error}")).collect::<Vec<_>>().join("; ")
+}
+
+/// A node set that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("a chain needs at least one node")]
+    NoNodes,
+    #[error("two nodes are named {name}")]
+    DuplicateNode { name: String },
+    #[error("node {name} has an address that is not an http or https url")]
+    BadUrl { name: String },
+    #[error("quorum {quorum} cannot be met by {nodes} nodes")]
+    Quorum { quorum: usize, nodes: usize },
+    #[error("{field}: {problem}")]
+    Field { field: &'static str, problem: String },
+}

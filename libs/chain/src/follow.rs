@@ -1,0 +1,90 @@
+//! Brings a ring of heads to a chain's tip.
+//!
+//! Owns the order of reads; what a block means for the ring is `heads`'s. Bounded: one call reads at most `limit`
+//! blocks, so a reader that was away for long catches up over several calls and can save its place between them.
+
+use types::TxHash;
+
+use crate::edge::{Block, ChainEdge, Detail};
+use crate::error::ChainError;
+use crate::heads::{Fed, Head, HeadRing, Reorg};
+
+/// Blocks read in one request.
+const BLOCKS_PER_READ: u64 = 32;
+
+/// One change of the canonical chain, in the order it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// These blocks are no longer canonical; reopen what they held. Always before the blocks that replace them.
+    Undone(Reorg),
+    Appended(Block),
+}
+
+/// What one call found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    pub steps: Vec<Step>,
+    /// The chain's tip when the call began.
+    pub tip: Head,
+    /// Whether the ring has reached that tip.
+    pub caught_up: bool,
+    /// Set when the chain differs below everything remembered: deeper than any verdict allows for. Halt and alert.
+    pub lost: Option<Head>,
+}
+
+/// Reads what is new. An empty ring starts at block `start`, which should be a final one.
+pub async fn follow(
+    edge: &dyn ChainEdge,
+    ring: &mut HeadRing,
+    start: u64,
+    detail: Detail,
+    limit: usize,
+) -> Result<Followed, ChainError> {
+    let tip = edge.head().await?;
+    let mut followed = Followed { steps: Vec::new(), tip, caught_up: false, lost: None };
+    // A node that fell behind the ring tells nothing new; what it holds below may be a dead branch.
+    let behind = ring.tip().is_some_and(|known| known.number > tip.number);
+    let mut next = match ring.tip() {
+        Some(known) if same(known, tip.number, &tip.hash) => {
+            followed.caught_up = true;
+            return Ok(followed);
+        }
+        Some(known) => known.number.saturating_add(1).min(tip.number),
+        None => start.min(tip.number),
+    };
+    let mut left = limit;
+    while !behind && left > 0 && next <= tip.number {
+        let last = tip.number.min(next + BLOCKS_PER_READ.min(left as u64) - 1);
+        let blocks = edge.blocks(next..=last, detail).await?;
+        if blocks.is_empty() {
+            break;
+        }
+        for block in blocks {
+            left = left.saturating_sub(1);
+            let head = block.head;
+            match ring.feed(head) {
+                Fed::Appended => followed.steps.push(Step::Appended(block)),
+                Fed::Known => {}
+                Fed::Replaced(reorg) => {
+                    followed.steps.push(Step::Undone(reorg));
+                    followed.steps.push(Step::Appended(block));
+                }
+                Fed::Ahead { read_from: number } | Fed::Orphan { read: number } => {
+                    next = number;
+                    break;
+                }
+                Fed::Lost { lowest } => {
+                    followed.lost = Some(lowest);
+                    return Ok(followed);
+                }
+            }
+            next = head.number + 1;
+        }
+    }
+    followed.caught_up = ring.tip().is_some_and(|known| known.number >= tip.number);
+    Ok(followed)
+}
+
+fn same(known: &Head, number: u64, hash: &TxHash) -> bool {
+    known.number == number && known.hash == *hash
+}

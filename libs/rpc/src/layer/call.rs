@@ -1,0 +1,71 @@
+//! Naming the call: which method, gRPC or plain HTTP, and whether the limits apply.
+//!
+//! First of all layers, so that every later one reads the same answer from the request instead of parsing the path again.
+
+use http::header;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+
+use super::{Inner, Middleware, Req, Res, pass};
+use crate::{
+    body::UntilDrain,
+    method::{self, Method},
+    server::Draining,
+};
+
+/// What is being called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    /// gRPC rather than plain HTTP.
+    pub(crate) grpc: bool,
+    /// The method, if a descriptor names it.
+    pub(crate) method: Option<&'static Method>,
+    /// Health, reflection and the operator's HTTP routes: answered without a caller and outside the limits. An
+    /// overloaded server that failed its probes would be restarted, and be overloaded again.
+    pub(crate) exempt: bool,
+}
+
+impl Call {
+    pub(crate) fn of(request: &Req) -> Self {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+        let path = request.uri().path();
+        let method = if grpc { method::find(path) } else { None };
+        let exempt = if grpc {
+            method.is_some_and(|method| method.public)
+        } else {
+            matches!(path, "/metrics" | "/livez" | "/readyz")
+        };
+        Self { grpc, method, exempt }
+    }
+
+    /// Service and method for labels. Unknown paths share one, or a scanner could invent metrics without end.
+    pub(crate) fn labels(&self) -> (&'static str, &'static str) {
+        match self.method {
+            Some(method) => (&method.service, &method.name),
+            None if self.grpc => ("unknown", "unknown"),
+            None => ("http", "http"),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Naming {
+    pub(crate) draining: CancellationToken,
+}
+
+impl Middleware for Naming {
+    async fn handle<S: Inner>(self, mut request: Req, inner: S) -> Res {
+        let call = Call::of(&request);
+        request.extensions_mut().insert(call);
+        request.extensions_mut().insert(Draining::new(self.draining.clone()));
+        let response = pass(inner, request).await;
+        let endless = call.exempt && call.method.is_some_and(|method| method.server_streaming);
+        if endless { response.map(|body| Body::new(UntilDrain::new(body, self.draining))) } else { response }
+    }
+}
+
+/// What [`Naming`] found. A request that never passed it counts as unknown gRPC, which every layer treats strictly.
+pub(crate) fn call_of(request: &Req) -> Call {
+    request.extensions().get::<Call>().copied().unwrap_or(Call { grpc: true, method: None, exempt: false })
+}

@@ -1,0 +1,76 @@
+//! A bounded number of requests at a time; the rest are refused at once with the advice to come back.
+//!
+//! A slot is held until the handler has answered. For a unary call that is the whole call. A stream answers when it is set
+//! up and may then live for hours: it gives its slot back at that point, or a few hundred watchers would shut everybody out.
+//! Open streams are bounded by a limit of their own instead, held until the last byte.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+use tonic::body::Body;
+
+use super::{Inner, Middleware, Req, Res, call::call_of, pass, refuse};
+use crate::{
+    body::{Capped, OnEnd, code_in},
+    error::{self, reason},
+    server::Limits,
+};
+
+/// Short: a slot comes free as soon as any request ends, and clients add their own growing backoff.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Length prefix and compression flag of a gRPC message.
+const FRAME_BYTES: u64 = 5;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Shed {
+    requests: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    max_message_bytes: u64,
+}
+
+impl Shed {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            requests: Arc::new(Semaphore::new(limits.concurrency)),
+            streams: Arc::new(Semaphore::new(limits.streams)),
+            max_message_bytes: limits.max_message_bytes,
+        }
+    }
+}
+
+impl Middleware for Shed {
+    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
+        let call = call_of(&request);
+        if call.exempt {
+            return pass(inner, request).await;
+        }
+        let Ok(slot) = self.requests.try_acquire_owned() else {
+            metrics::counter!("bursar_rpc_server_shed_total", "limit" => "requests").increment(1);
+            let text = "the server has as many requests as it can handle";
+            return refuse(call, error::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER));
+        };
+        let streaming = call.method.is_some_and(|method| method.server_streaming);
+        let stream = if streaming {
+            let Ok(stream) = self.streams.try_acquire_owned() else {
+                metrics::counter!("bursar_rpc_server_shed_total", "limit" => "streams").increment(1);
+                let text = "the server has as many open streams as it can handle";
+                return refuse(call, error::resource_exhausted(reason::TOO_MANY_STREAMS, text, RETRY_AFTER));
+            };
+            Some(stream)
+        } else {
+            None
+        };
+        // One message per request: its size can be bounded here. In a stream each message has the decoder's limit.
+        let one_message = !call.method.is_some_and(|method| method.client_streaming);
+        let limit = self.max_message_bytes.saturating_add(FRAME_BYTES);
+        let request = if one_message { request.map(|body| Body::new(Capped::new(body, limit))) } else { request };
+        let response = pass(inner, request).await;
+        drop(slot);
+        match stream {
+            Some(stream) if code_in(response.headers()).is_none() => {
+                response.map(|body| Body::new(OnEnd::new(body, move |_| drop(stream))))
+            }
+            _ => response,
+        }
+    }
+}

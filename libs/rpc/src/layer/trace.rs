@@ -1,0 +1,130 @@
+//! One span per request, a child of the caller's when the headers carry a trace.
+//!
+//! It sits outside all layers that refuse, so that a refusal is seen in the trace of whoever was refused.
+
+use std::time::Instant;
+
+use tonic::{Code, body::Body};
+use tracing::{Instrument as _, Span, field::Empty};
+
+use super::{
+    Inner, Middleware, Req, Res,
+    call::{Call, call_of},
+    pass,
+};
+use crate::body::{OnEnd, code_in};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trace;
+
+impl Middleware for Trace {
+    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
+        let call = call_of(&request);
+        let span = open(call, request.uri().path());
+        // Before the span is entered: later it would already have a trace of its own.
+        telemetry::propagation::extract(request.headers(), &span);
+        let guard = Ending::new(span.clone(), call);
+        let response = pass(inner, request).instrument(span).await;
+        if !call.grpc {
+            let status = response.status();
+            guard.end(if status.is_server_error() { Code::Unknown } else { Code::Ok });
+            return response;
+        }
+        // An error answer has its code in the headers; a stream tells only at its end.
+        match code_in(response.headers()) {
+            Some(code) => guard.end(code),
+            None if call.method.is_some_and(|method| method.server_streaming) => {
+                return response.map(|body| Body::new(OnEnd::new(body, move |code| guard.end(code))));
+            }
+            None => guard.end(Code::Ok),
+        }
+        response
+    }
+}
+
+fn open(call: Call, path: &str) -> Span {
+    let (service, method) = call.labels();
+    // Probes and scrapes come every few seconds: as spans they would drown the rest.
+    if call.exempt {
+        return tracing::trace_span!("probe", rpc.service = service, rpc.method = method);
+    }
+    if call.grpc {
+        tracing::info_span!(
+            "rpc", otel.name = path, otel.kind = "server", rpc.system = "grpc", rpc.service = service,
+            rpc.method = method, caller = Empty, code = Empty, latency_ms = Empty, otel.status_code = Empty,
+        )
+    } else {
+        tracing::info_span!(
+            "http", otel.name = path, otel.kind = "server", url.path = path, caller = Empty, code = Empty,
+            latency_ms = Empty, otel.status_code = Empty,
+        )
+    }
+}
+
+/// Records how the call ended; dropped early, the caller went away.
+struct Ending {
+    span: Span,
+    call: Call,
+    started: Instant,
+    ended: bool,
+}
+
+impl Ending {
+    fn new(span: Span, call: Call) -> Self {
+        Self { span, call, started: Instant::now(), ended: false }
+    }
+
+    fn end(mut self, code: Code) {
+        self.record(code);
+    }
+
+    fn record(&mut self, code: Code) {
+        self.ended = true;
+        let latency_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.span.record("code", name(code));
+        self.span.record("latency_ms", latency_ms);
+        let fault = matches!(code, Code::Internal | Code::Unknown | Code::DataLoss);
+        if fault {
+            self.span.record("otel.status_code", "ERROR");
+        }
+        let (_, method) = self.call.labels();
+        let _entered = self.span.enter();
+        match code {
+            _ if self.call.exempt => tracing::trace!(method, code = name(code), latency_ms, "answered"),
+            _ if fault => tracing::warn!(method, code = name(code), latency_ms, "answered"),
+            Code::Ok => tracing::debug!(method, code = name(code), latency_ms, "answered"),
+            _ => tracing::info!(method, code = name(code), latency_ms, "refused"),
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.record(Code::Cancelled);
+        }
+    }
+}
+
+/// The code as gRPC writes it.
+pub(crate) fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

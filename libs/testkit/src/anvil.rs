@@ -1,0 +1,67 @@
+//! A chain of its own for each call.
+
+use std::path::PathBuf;
+
+use devstack::{Anvil, AnvilOptions, Lifetime, Tools};
+use serde_json::{Value, json};
+
+use crate::scratch;
+
+/// A private anvil. It ends when the value is dropped.
+#[derive(Debug)]
+pub struct Chain {
+    anvil: Anvil,
+    dir: PathBuf,
+    http: reqwest::Client,
+}
+
+/// Starts anvil with these options; its directory and lifetime are chosen here.
+pub async fn anvil(options: AnvilOptions) -> Chain {
+    let dir = scratch::server_dir("anvil");
+    let options =
+        AnvilOptions { dir: dir.clone(), lifetime: Lifetime::OwnedWithDirectory(dir.clone()), ..options };
+    let anvil = Anvil::start(&Tools::locate(), &options).await;
+    let anvil = anvil.unwrap_or_else(|error| panic!("this test needs anvil: {error}"));
+    Chain { anvil, dir, http: reqwest::Client::new() }
+}
+
+impl Chain {
+    pub fn url(&self) -> String {
+        self.anvil.url()
+    }
+
+    /// The node's `127.0.0.1:port`, as the target of a [`FaultProxy`](crate::FaultProxy).
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.anvil.port())
+    }
+
+    /// One JSON-RPC call that must succeed, such as `evm_mine` or `anvil_reorg`.
+    pub async fn call(&self, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer = async {
+            let response = self.http.post(self.url()).json(&request).send().await?;
+            response.json::<Value>().await
+        };
+        let mut answer = answer.await.unwrap_or_else(|error| panic!("{method} was not answered: {error}"));
+        match answer.get("error") {
+            Some(error) => panic!("{method} was refused: {error}"),
+            None => answer["result"].take(),
+        }
+    }
+
+    /// Makes `count` empty blocks.
+    pub async fn mine(&self, count: u64) {
+        self.call("anvil_mine", json!([format!("{count:#x}")])).await;
+    }
+
+    pub fn server(&mut self) -> &mut Anvil {
+        &mut self.anvil
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // Anvil keeps nothing there but its log; the lifeline removes the directory if we are killed before this.
+        std::fs::remove_dir_all(&self.dir).ok();
+    }
+}

@@ -1,0 +1,155 @@
+//! Void attestations: the confirmation service's signed word that transactions of a job can never land.
+//!
+//! Void message, signed with Ed25519 as it stands; every field is `u32be length || bytes`:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | `bursar/void/v1` | tag, 14 bytes |
+//! | field | job id, hyphenated lower-case text |
+//! | field | seconds since 1970 UTC at which it was attested, decimal text |
+//! | field | number of hashes, decimal text |
+//! | field each | transaction hash, 32 bytes, ascending, no duplicates |
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use ed25519_dalek::{Signature, VerifyingKey};
+use types::{JobId, TxHash};
+
+const TAG: &[u8] = b"bursar/void/v1";
+
+/// More transactions than one job's nonce ever gets.
+const MAX_HASHES: usize = 256;
+
+/// An attestation as it arrived: nothing in it is believed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoidAttestation {
+    /// The job whose transactions are void.
+    pub job: JobId,
+    /// Their hashes.
+    pub tx_hashes: BTreeSet<TxHash>,
+    /// When confirmation said so.
+    pub attested_at: DateTime<Utc>,
+    /// Confirmation's signature.
+    pub signature: Vec<u8>,
+}
+
+/// An attestation whose signature was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoidProof {
+    job: JobId,
+    tx_hashes: BTreeSet<TxHash>,
+}
+
+/// Why an attestation is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AttestationError {
+    /// No configured key of the confirmation service made this signature.
+    #[error("the void attestation's signature is not by a known confirmation key")]
+    Signature,
+    /// It names nothing.
+    #[error("the void attestation names no transaction")]
+    Empty,
+    /// It names more than a job can have.
+    #[error("the void attestation names too many transactions")]
+    TooMany,
+}
+
+impl AttestationError {
+    /// Stable reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Signature => "void_attestation.signature",
+            Self::Empty => "void_attestation.empty",
+            Self::TooMany => "void_attestation.too_many",
+        }
+    }
+}
+
+/// The bytes confirmation signs.
+pub fn void_message(job: JobId, tx_hashes: &BTreeSet<TxHash>, attested_at_unix: i64) -> Vec<u8> {
+    let mut bytes = TAG.to_vec();
+    let mut field = |part: &[u8]| {
+        let length = u32::try_from(part.len()).expect("impossible: every part is shorter than 64 bytes");
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(part);
+    };
+    field(job.to_string().as_bytes());
+    field(attested_at_unix.to_string().as_bytes());
+    field(tx_hashes.len().to_string().as_bytes());
+    for hash in tx_hashes {
+        field(hash.as_bytes());
+    }
+    bytes
+}
+
+impl VoidAttestation {
+    /// Checks the signature against confirmation's keys.
+    pub fn verify(&self, keys: &[VerifyingKey]) -> Result<VoidProof, AttestationError> {
+        if self.tx_hashes.is_empty() {
+            return Err(AttestationError::Empty);
+        }
+        if self.tx_hashes.len() > MAX_HASHES {
+            return Err(AttestationError::TooMany);
+        }
+        let signature = Signature::from_slice(&self.signature).map_err(|_| AttestationError::Signature)?;
+        let message = void_message(self.job, &self.tx_hashes, self.attested_at.timestamp());
+        if !keys.iter().any(|key| key.verify_strict(&message, &signature).is_ok()) {
+            return Err(AttestationError::Signature);
+        }
+        Ok(VoidProof { job: self.job, tx_hashes: self.tx_hashes.clone() })
+    }
+}
+
+impl VoidProof {
+    pub(super) fn job(&self) -> JobId {
+        self.job
+    }
+
+    pub(super) fn covers(&self, hash: &TxHash) -> bool {
+        self.tx_hashes.contains(hash)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn believed(job: JobId, tx_hashes: BTreeSet<TxHash>) -> Self {
+        Self { job, tx_hashes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::{Signer, SigningKey};
+
+    use super::*;
+
+    #[test]
+    fn only_confirmations_signature_over_exactly_these_hashes_is_believed() {
+        let confirmation = SigningKey::from_bytes(&[7; 32]);
+        let stranger = SigningKey::from_bytes(&[8; 32]);
+        let keys = [confirmation.verifying_key()];
+        let job = JobId::new();
+        let hashes = BTreeSet::from([TxHash([1; 32]), TxHash([2; 32])]);
+        let attested_at = DateTime::from_timestamp(1_800_000_000, 0).expect("time");
+        let sign = |key: &SigningKey| {
+            key.sign(&void_message(job, &hashes, attested_at.timestamp())).to_bytes().to_vec()
+        };
+        let good =
+            VoidAttestation { job, tx_hashes: hashes.clone(), attested_at, signature: sign(&confirmation) };
+        let proof = good.verify(&keys).expect("believed");
+        assert!(proof.covers(&TxHash([1; 32])) && !proof.covers(&TxHash([3; 32])));
+
+        let refused = [
+            VoidAttestation { signature: sign(&stranger), ..good.clone() },
+            VoidAttestation { job: JobId::new(), ..good.clone() },
+            VoidAttestation { tx_hashes: BTreeSet::from([TxHash([1; 32])]), ..good.clone() },
+            VoidAttestation { attested_at: attested_at + chrono::TimeDelta::seconds(1), ..good.clone() },
+            VoidAttestation { signature: vec![0; 12], ..good.clone() },
+        ];
+        for attestation in refused {
+            assert_eq!(attestation.verify(&keys), Err(AttestationError::Signature));
+        }
+        assert_eq!(good.verify(&[]), Err(AttestationError::Signature), "without a key nothing is believed");
+        let empty = VoidAttestation { tx_hashes: BTreeSet::new(), ..good };
+        assert_eq!(empty.verify(&keys), Err(AttestationError::Empty));
+    }
+}
