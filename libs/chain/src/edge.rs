@@ -347,8 +347,8 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
     /// job may be given another binding or be called failed.
     async fn fate(&self, question: &FateQuestion) -> Agreement<Fate>;
 
-    /// Balances in the latest state, in the order asked.
-    async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<RawAmount>, ChainError>;
+    /// Balances in the latest state, in the order asked. `None` where a token's contract gave no number.
+    async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError>;
 
     /// Whether there is a contract at this address.
     async fn has_code(&self, address: &Address) -> Result<bool, ChainError>;

@@ -1,6 +1,6 @@
 //! Brings a ring of heads to a chain's tip.
 //!
-//! Owns the order of reads; what a block means for the ring is `heads`'s. Bounded: one call reads at most `limit`
+//! Owns the order of reads; what a block means for the ring is `heads`'s. Bounded: one call reads about `limit`
 //! blocks, so a reader that was away for long catches up over several calls and can save its place between them.
 
 use types::TxHash;
@@ -52,9 +52,13 @@ pub async fn follow(
         Some(known) => known.number.saturating_add(1).min(tip.number),
         None => start.min(tip.number),
     };
-    let mut left = limit;
+    // Walking back to a fork must not use up what is left for going forward, or a small limit would never get past
+    // a deep reorg. The ring's own length bounds the way back.
+    let mut left = limit.max(1).saturating_add(ring.len());
+    let mut walking_back = false;
     while !behind && left > 0 && next <= tip.number {
-        let last = tip.number.min(next + BLOCKS_PER_READ.min(left as u64) - 1);
+        let count = if walking_back { 1 } else { BLOCKS_PER_READ.min(left as u64) };
+        let last = tip.number.min(next + count - 1);
         let blocks = edge.blocks(next..=last, detail).await?;
         if blocks.is_empty() {
             break;
@@ -69,8 +73,12 @@ pub async fn follow(
                     followed.steps.push(Step::Undone(reorg));
                     followed.steps.push(Step::Appended(block));
                 }
-                Fed::Ahead { read_from: number } | Fed::Orphan { read: number } => {
-                    next = number;
+                Fed::Ahead { read_from } => {
+                    next = read_from;
+                    break;
+                }
+                Fed::Orphan { read } => {
+                    (next, walking_back) = (read, true);
                     break;
                 }
                 Fed::Lost { lowest } => {
@@ -78,7 +86,7 @@ pub async fn follow(
                     return Ok(followed);
                 }
             }
-            next = head.number + 1;
+            (next, walking_back) = (head.number + 1, false);
         }
     }
     followed.caught_up = ring.tip().is_some_and(|known| known.number >= tip.number);

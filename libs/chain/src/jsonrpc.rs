@@ -182,8 +182,8 @@ impl JsonRpc {
     }
 
     async fn one_by_one(&self, calls: &[Call]) -> Result<Vec<Reply>, NodeError> {
-        let answers: Vec<_> = futures::stream::iter(calls)
-            .map(|call| self.single(call))
+        let waiting: Vec<_> = calls.iter().map(|call| self.single(call)).collect();
+        let answers: Vec<_> = futures::stream::iter(waiting)
             .buffered(SINGLE_CALLS_AT_ONCE)
             .collect()
             .await;

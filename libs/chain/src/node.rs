@@ -111,7 +111,7 @@ impl<C: NodeClient> Node<C> {
     }
 
     /// Asks this node something, after its identity is known, and records how it fared.
-    pub async fn ask<T, F>(&self, question: impl FnOnce(&C) -> F) -> Result<T, NodeError>
+    pub async fn ask<'a, T, F>(&'a self, question: impl FnOnce(&'a C) -> F) -> Result<T, NodeError>
     where
         F: Future<Output = Result<T, NodeError>>,
     {

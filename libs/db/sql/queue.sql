@@ -34,6 +34,7 @@ CREATE TABLE job_lease (
     token       bigint      NOT NULL,
     lease_until timestamptz NOT NULL,
     claimed_at  timestamptz NOT NULL,
+    due_at      timestamptz NOT NULL, -- since when it had waited
     tries       integer     NOT NULL,
     lapses      integer     NOT NULL,
     rank        smallint    NOT NULL,

@@ -3,8 +3,6 @@
 //! Owns the one classification of SQLSTATEs; services ask it instead of matching codes. It never decides what a lost
 //! connection during COMMIT did: that is unknown, and the caller finds out by its own key.
 
-use sqlx::error::DatabaseError as _;
-
 use crate::pool::Target;
 
 /// What kind of trouble an error is.
@@ -33,7 +31,11 @@ impl Fault {
     #[must_use]
     pub const fn is_transient(self) -> bool {
         match self {
-            Self::ConnectionLost | Self::Unavailable | Self::Exhausted | Self::Contention | Self::TimedOut => true,
+            Self::ConnectionLost
+            | Self::Unavailable
+            | Self::Exhausted
+            | Self::Contention
+            | Self::TimedOut => true,
             Self::Constraint | Self::Denied | Self::Permanent => false,
         }
     }
@@ -152,7 +154,9 @@ mod tests {
 
     #[test]
     fn what_passes_by_itself_is_transient_and_nothing_else() {
-        for code in ["08006", "57P01", "57P03", "53100", "53200", "53300", "40001", "40P01", "55P03", "57014", "25006"] {
+        for code in [
+            "08006", "57P01", "57P03", "53100", "53200", "53300", "40001", "40P01", "55P03", "57014", "25006",
+        ] {
             assert!(classify_code(code).is_transient(), "{code}");
         }
         for code in ["23505", "23503", "28P01", "3D000", "42601", "42P01", "22001", "P0001", "", "5"] {

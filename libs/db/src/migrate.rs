@@ -46,11 +46,15 @@ pub enum MigrationError {
     Failed { version: i64, file: String, reason: String, source: sqlx::Error },
     #[error("migration {version} ({file}) was changed after it was applied to this database")]
     Changed { version: i64, file: String },
-    #[error("migration {version} ({file}) asks to run outside a transaction, so a failure could leave half of it behind")]
+    #[error(
+        "migration {version} ({file}) asks to run outside a transaction, so a failure could leave half of it behind"
+    )]
     NotTransactional { version: i64, file: String },
     #[error("migration {version} was half applied by another tool")]
     Dirty { version: i64 },
-    #[error("the database has migration {unknown}, unknown here, but lacks {version} ({file}), which comes with this binary")]
+    #[error(
+        "the database has migration {unknown}, unknown here, but lacks {version} ({file}), which comes with this binary"
+    )]
     Diverged { unknown: i64, version: i64, file: String },
     #[error("the table of applied migrations cannot be used")]
     Bookkeeping(#[source] MigrateError),
@@ -158,7 +162,8 @@ fn plan<'m>(migrator: &'m Migrator, applied: &BTreeMap<i64, Vec<u8>>) -> Result<
             None => pending.push(migration),
         }
     }
-    let ahead: Vec<i64> = applied.keys().copied().filter(|version| !migrator.version_exists(*version)).collect();
+    let ahead: Vec<i64> =
+        applied.keys().copied().filter(|version| !migrator.version_exists(*version)).collect();
     // Ahead and behind at once is another line of history, not a newer binary of this one.
     if let (Some(unknown), Some(missing)) = (ahead.first(), pending.first()) {
         let Step { version, file } = Step::of(missing);
@@ -172,7 +177,8 @@ fn reason(error: &sqlx::Error) -> String {
         return "the connection failed".to_owned();
     };
     let postgres = inner.try_downcast_ref::<sqlx::postgres::PgDatabaseError>();
-    let detail = postgres.and_then(|error| error.detail()).map(|text| format!(" ({text})")).unwrap_or_default();
+    let detail =
+        postgres.and_then(|error| error.detail()).map(|text| format!(" ({text})")).unwrap_or_default();
     let code = inner.code().map(|code| format!(" [{code}]")).unwrap_or_default();
     format!("{}{detail}{code}", inner.message())
 }

@@ -46,7 +46,8 @@ impl DatabaseConfig {
     }
 
     fn options(&self) -> Result<PgConnectOptions, DbError> {
-        let options = PgConnectOptions::from_str(&self.url).map_err(|error| DbError::Url(url_reason(&error)))?;
+        let options =
+            PgConnectOptions::from_str(&self.url).map_err(|error| DbError::Url(url_reason(&error)))?;
         Ok(options.application_name(&self.application_name).options([
             ("statement_timeout", self.statement_timeout_ms.to_string()),
             ("idle_in_transaction_session_timeout", self.idle_in_transaction_timeout_ms.to_string()),
@@ -124,10 +125,11 @@ pub async fn connect(config: &DatabaseConfig) -> Result<PgPool, DbError> {
         .await
         .map_err(|_| DbError::ConnectTimedOut { target: target(), waited_ms: config.acquire_timeout_ms })?
         .map_err(|source| DbError::Connect { target: target(), reason: connect_reason(&source), source })?;
-    first
-        .ping()
-        .await
-        .map_err(|source| DbError::Connect { target: target(), reason: connect_reason(&source), source })?;
+    first.ping().await.map_err(|source| DbError::Connect {
+        target: target(),
+        reason: connect_reason(&source),
+        source,
+    })?;
     // The server notices either way; a failed goodbye is no failed start.
     let _ = first.close().await;
     tracing::info!(database = %Target::of(&options), max_connections = config.max_connections, "database connected");
@@ -159,7 +161,9 @@ mod tests {
 
     #[test]
     fn the_password_is_not_in_debug_or_in_errors() {
-        for url in ["postgres://role:hunter2@host:5/db", "postgres://role:hunter2@host:notaport/db", "hunter2"] {
+        for url in
+            ["postgres://role:hunter2@host:5/db", "postgres://role:hunter2@host:notaport/db", "hunter2"]
+        {
             let config = DatabaseConfig::new(url, "test");
             assert!(!format!("{config:?}").contains("hunter2"));
             if let Err(error) = config.options() {

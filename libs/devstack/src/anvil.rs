@@ -80,6 +80,12 @@ impl Anvil {
         std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
         let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
         let log = options.log.clone().unwrap_or_else(|| options.dir.join("bsc.log"));
+        if options.keep_state {
+            repair_state(&dir)?;
+        }
+        // A chain worth keeping is given the time to be written even when our owner is already dead.
+        let abandoned = if options.keep_state { Signal::SIGINT } else { Signal::SIGKILL };
+        let stop = StopPlan { abandoned, ..Self::STOP };
         let mut tries_left = port::PORT_TRIES;
         loop {
             tries_left -= 1;
@@ -92,7 +98,7 @@ impl Anvil {
                 log: log.clone(),
                 lifetime: options.lifetime.clone(),
                 run_as: None,
-                stop: Self::STOP,
+                stop,
             };
             let mut process = Process::spawn(&launch)?;
             let http = reqwest::Client::new();
@@ -139,6 +145,11 @@ impl Anvil {
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
+
+    /// Whether a node of that chain answers there now; the text says why not.
+    pub async fn ping(port: u16, chain_id: u64) -> Result<(), String> {
+        ping(&reqwest::Client::new(), port, chain_id).await
+    }
 }
 
 fn command(program: &Path, dir: &Path, port: u16, options: &AnvilOptions) -> Vec<String> {
@@ -164,6 +175,25 @@ fn command(program: &Path, dir: &Path, port: u16, options: &AnvilOptions) -> Vec
     }
     words.extend(options.extra_args.iter().cloned());
     words
+}
+
+/// Anvil writes its state in place: one that was killed half-way leaves a file it cannot read. The last state that could
+/// be read is kept beside it and takes its place then.
+fn repair_state(dir: &Path) -> Result<(), Error> {
+    let (state, good) = (dir.join("state.json"), dir.join("state.good.json"));
+    let Ok(bytes) = std::fs::read(&state) else { return Ok(()) };
+    if serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
+        std::fs::copy(&state, &good).map_err(|e| Error::file("cannot write", &good, e))?;
+        return Ok(());
+    }
+    tracing::warn!(state = %state.display(), "the chain's state was written half-way; going back to the last good one");
+    match std::fs::copy(&good, &state) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::remove_file(&state).map_err(|e| Error::file("cannot remove", &state, e))
+        }
+        Err(e) => Err(Error::file("cannot write", &state, e)),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// The answer must carry our chain id: any other node on that port is not ours.

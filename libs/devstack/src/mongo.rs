@@ -107,6 +107,15 @@ impl Mongo {
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
+
+    /// Whether a primary answers there now; the text says why not.
+    pub async fn ping(port: u16) -> Result<(), String> {
+        let hello = client(port)?.database("admin").run_command(doc! { "hello": 1 }).await;
+        match hello.map_err(|error| error.to_string())?.get_bool("isWritablePrimary") {
+            Ok(true) => Ok(()),
+            _ => Err("not primary".to_owned()),
+        }
+    }
 }
 
 fn command(program: &Path, data: &Path, port: u16) -> Vec<String> {

@@ -132,9 +132,7 @@ pub struct Launch {
 /// A running child. Dropping it ends an owned process at once and leaves a detached one alone.
 #[derive(Debug)]
 pub struct Process {
-    name: String,
-    log: PathBuf,
-    stop: StopPlan,
+    launch: Launch,
     identity: Identity,
     child: Child,
     /// Open as long as we live; absent for detached processes.
@@ -158,19 +156,16 @@ impl Process {
         let lifeline = child.stdin.take();
         // A child that is already dead still has its stat as a zombie of ours, but no identity worth keeping.
         let identity = Identity::of(child.id()).unwrap_or(Identity { pid: child.id(), started: 0 });
-        Ok(Process {
-            name: launch.name.clone(),
-            log: launch.log.clone(),
-            stop: launch.stop,
-            identity,
-            child,
-            lifeline,
-            ended: None,
-        })
+        Ok(Process { launch: launch.clone(), identity, child, lifeline, ended: None })
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        &self.launch.name
+    }
+
+    /// What it was started with.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
     }
 
     pub fn pid(&self) -> u32 {
@@ -182,7 +177,7 @@ impl Process {
     }
 
     pub fn log(&self) -> &Path {
-        &self.log
+        &self.launch.log
     }
 
     /// How it ended ("exit status 1", "signal 9"), or nothing while it runs.
@@ -199,13 +194,13 @@ impl Process {
     /// Asks it to stop, waits for the limit of its plan, then kills its group. Safe to call again.
     pub async fn stop(&mut self) -> Result<(), Error> {
         if self.exited().is_none() {
-            let _ = kill(pid_of(self.pid()), self.stop.graceful);
-            if !self.ended_within(self.stop.limit).await {
-                tracing::warn!(part = self.name, pid = self.pid(), "did not stop in time, killing it");
+            let _ = kill(pid_of(self.pid()), self.launch.stop.graceful);
+            if !self.ended_within(self.launch.stop.limit).await {
+                tracing::warn!(part = self.name(), pid = self.pid(), "did not stop in time, killing it");
                 let _ = killpg(pid_of(self.pid()), Signal::SIGKILL);
                 let _ = self.child.kill();
                 if !self.ended_within(KILL_LIMIT).await {
-                    let (part, pid) = (self.name.clone(), self.pid());
+                    let (part, pid) = (self.launch.name.clone(), self.pid());
                     return Err(Error::Unstoppable { part, pid, seconds: KILL_LIMIT.as_secs() });
                 }
             }
@@ -215,10 +210,10 @@ impl Process {
 
     /// SIGKILL, and wait for the end: what a crash looks like.
     pub async fn kill(&mut self) -> Result<(), Error> {
-        let plan = self.stop;
-        self.stop = StopPlan { graceful: Signal::SIGKILL, ..plan };
+        let plan = self.launch.stop;
+        self.launch.stop = StopPlan { graceful: Signal::SIGKILL, ..plan };
         let result = self.stop().await;
-        self.stop = plan;
+        self.launch.stop = plan;
         result
     }
 
@@ -246,7 +241,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.lifeline.is_some() && self.exited().is_none() {
-            let _ = kill(pid_of(self.pid()), self.stop.abandoned);
+            let _ = kill(pid_of(self.pid()), self.launch.stop.abandoned);
             // Bounded: the abandoned signal ends every one of our servers at once, and a server that does not obey it
             // is killed by the watcher when the lifeline closes below.
             let deadline = Instant::now() + Duration::from_secs(5);

@@ -100,6 +100,11 @@ impl Redis {
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
+
+    /// Whether a server answers there now; the text says why not.
+    pub async fn ping(port: u16) -> Result<(), String> {
+        ping(port).await
+    }
 }
 
 fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> {

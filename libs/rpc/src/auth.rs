@@ -114,7 +114,11 @@ impl Auth {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, saying whether nothing was presented or something unknown.
-    pub fn identify(&self, headers: &HeaderMap, peer: Option<&PeerCertificate>) -> Result<Arc<Caller>, Status> {
+    pub fn identify(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<&PeerCertificate>,
+    ) -> Result<Arc<Caller>, Status> {
         let table = Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(key) = presented_key(headers)? {
             return table.by_key(key).ok_or_else(|| {
@@ -122,9 +126,14 @@ impl Auth {
             });
         }
         if let Some(peer) = peer {
-            return peer.names.iter().find_map(|name| table.certificates.get(name).cloned()).ok_or_else(|| {
-                error::unauthenticated(reason::BAD_CREDENTIALS, "this client certificate names no known caller")
-            });
+            return peer.names.iter().find_map(|name| table.certificates.get(name).cloned()).ok_or_else(
+                || {
+                    error::unauthenticated(
+                        reason::BAD_CREDENTIALS,
+                        "this client certificate names no known caller",
+                    )
+                },
+            );
         }
         Err(error::unauthenticated(
             reason::NO_CREDENTIALS,
@@ -155,7 +164,8 @@ impl Table {
             let role: Role = format!("service:{}", certificate.service)
                 .parse()
                 .map_err(|_| AuthError::ServiceName(certificate.san.clone()))?;
-            let caller = Arc::new(Caller { name: certificate.service.clone(), roles: BTreeSet::from([role]) });
+            let caller =
+                Arc::new(Caller { name: certificate.service.clone(), roles: BTreeSet::from([role]) });
             if table.certificates.insert(certificate.san.clone(), caller).is_some() {
                 return Err(AuthError::SameSan(certificate.san.clone()));
             }
@@ -225,7 +235,8 @@ mod tests {
     fn config() -> (Secret, AuthConfig) {
         let (key, sha256) = new_key();
         let keys = vec![KeyConfig { name: "ops".into(), sha256, roles: vec![Role::Operator] }];
-        let certificates = vec![CertificateConfig { san: "execution.bursar".into(), service: "execution".into() }];
+        let certificates =
+            vec![CertificateConfig { san: "execution.bursar".into(), service: "execution".into() }];
         (key, AuthConfig { keys, certificates })
     }
 

@@ -105,7 +105,12 @@ impl HttpBody for Capped {
                 None => {
                     let text = format!("the message is larger than {} bytes", self.limit);
                     let reason = error::reason::MESSAGE_TOO_LARGE;
-                    return Poll::Ready(Some(Err(error::refusal(Code::ResourceExhausted, reason, text, &[]))));
+                    return Poll::Ready(Some(Err(error::refusal(
+                        Code::ResourceExhausted,
+                        reason,
+                        text,
+                        &[],
+                    ))));
                 }
             }
         }

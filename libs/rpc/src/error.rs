@@ -190,8 +190,10 @@ mod tests {
 
     #[test]
     fn all_wrong_fields_are_named_at_once() {
-        let status =
-            invalid_all([("amount".into(), "must be positive".into()), ("chain".into(), "is unknown".into())]);
+        let status = invalid_all([
+            ("amount".into(), "must be positive".into()),
+            ("chain".into(), "is unknown".into()),
+        ]);
         assert_eq!(status.code(), Code::InvalidArgument);
         let bad = status.get_details_bad_request().unwrap();
         let fields: Vec<_> = bad.field_violations.iter().map(|v| v.field.as_str()).collect();

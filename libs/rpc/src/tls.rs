@@ -118,8 +118,7 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<rustls::ServerConfig>, Tl
                 roots.add(certificate).map_err(|error| unusable(Box::new(error)))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier =
-                if config.client_required { verifier } else { verifier.allow_unauthenticated() };
+            let verifier = if config.client_required { verifier } else { verifier.allow_unauthenticated() };
             builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(Box::new(error)))?)
         }
     };
@@ -141,9 +140,8 @@ pub(crate) fn client(config: Option<&ClientTls>, https: bool) -> Result<Option<T
     if !https {
         return Ok(None);
     }
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| TlsError::File { path: path.clone(), source })
-    };
+    let read =
+        |path: &PathBuf| std::fs::read(path).map_err(|source| TlsError::File { path: path.clone(), source });
     let config = config.ok_or(TlsError::NoAuthority)?;
     let ca = config.ca.as_ref().ok_or(TlsError::NoAuthority)?;
     let mut tls = TonicTls::new().ca_certificate(Certificate::from_pem(read(ca)?));

@@ -122,7 +122,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         // `2026-01-02T03:04:05.678901Z`: a person at a terminal needs the clock, not the date.
@@ -135,7 +140,11 @@ where
                 tracing::Level::INFO => 32,
                 _ => 34,
             };
-            write!(writer, "\x1b[2m{clock}\x1b[0m \x1b[{colour}m{level:>5}\x1b[0m \x1b[2m{}:\x1b[0m ", event.metadata().target())?;
+            write!(
+                writer,
+                "\x1b[2m{clock}\x1b[0m \x1b[{colour}m{level:>5}\x1b[0m \x1b[2m{}:\x1b[0m ",
+                event.metadata().target()
+            )?;
         } else {
             write!(writer, "{clock} {level:>5} {}: ", event.metadata().target())?;
         }

@@ -52,7 +52,9 @@ pub fn install() -> Metrics {
                 let recorder = builder.build_recorder();
                 let handle = recorder.handle();
                 if ::metrics::set_global_recorder(recorder).is_err() {
-                    tracing::warn!("another metrics recorder is installed: /metrics will show only process metrics");
+                    tracing::warn!(
+                        "another metrics recorder is installed: /metrics will show only process metrics"
+                    );
                 }
                 handle
             })

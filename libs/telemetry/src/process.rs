@@ -26,16 +26,36 @@ pub(crate) fn append(text: &mut String) {
         // Writing to a String cannot fail.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     };
-    metric("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", seconds(now.cpu_ticks));
-    metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", now.resident_bytes.to_string());
-    metric("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", now.virtual_bytes.to_string());
+    metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "Total user and system CPU time spent in seconds.",
+        seconds(now.cpu_ticks),
+    );
+    metric(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory size in bytes.",
+        now.resident_bytes.to_string(),
+    );
+    metric(
+        "process_virtual_memory_bytes",
+        "gauge",
+        "Virtual memory size in bytes.",
+        now.virtual_bytes.to_string(),
+    );
     metric("process_open_fds", "gauge", "Number of open file descriptors.", now.open_files.to_string());
     if let Some(max) = now.max_files {
         metric("process_max_fds", "gauge", "Maximum number of open file descriptors.", max.to_string());
     }
     metric("process_threads", "gauge", "Number of threads.", now.threads.to_string());
     let started = now.boot_seconds.saturating_mul(TICKS_PER_SECOND).saturating_add(now.start_ticks);
-    metric("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", seconds(started));
+    metric(
+        "process_start_time_seconds",
+        "gauge",
+        "Start time of the process since unix epoch in seconds.",
+        seconds(started),
+    );
 }
 
 /// Ticks as decimal seconds, exactly and without floating point.

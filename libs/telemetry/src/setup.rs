@@ -142,7 +142,7 @@ impl Telemetry {
     }
 
     /// Exports what is waiting and stops exporting. For the end of the process: spans made later carry no ids.
-    pub fn shutdown(self) {
+    pub fn shutdown(&self) {
         if let Err(error) = self.state.provider.shutdown() {
             tracing::debug!(%error, "trace exporter did not shut down cleanly");
         }
@@ -195,7 +195,9 @@ fn install(config: &TelemetryConfig) -> Result<State, TelemetryError> {
     // The log filter belongs to the log layer alone. Were it global, `RUST_LOG=warn` would disable the spans, and with
     // them the trace ids that other processes rely on. The exporter's own spans are left out: they would feed it for ever.
     let traced = filter_fn(|meta| {
-        *meta.level() <= tracing::Level::INFO && !meta.target().starts_with("opentelemetry") && !meta.target().starts_with("h2")
+        *meta.level() <= tracing::Level::INFO
+            && !meta.target().starts_with("opentelemetry")
+            && !meta.target().starts_with("h2")
     });
     let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("bursar")).with_filter(traced);
     tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(filter)).with(spans))?;
@@ -233,5 +235,7 @@ fn effective_filter(configured: &str) -> Result<EnvFilter, TelemetryError> {
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
-    EnvFilter::builder().parse(text).map_err(|source| TelemetryError::Filter { filter: text.to_owned(), source })
+    EnvFilter::builder()
+        .parse(text)
+        .map_err(|source| TelemetryError::Filter { filter: text.to_owned(), source })
 }

@@ -1,4 +1,5 @@
 //! The signer gateway: the only process that holds keys.
 pub mod builder;
+pub mod guard;
 pub mod keys;
 pub mod seal;

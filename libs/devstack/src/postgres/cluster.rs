@@ -174,16 +174,27 @@ fn template(initdb: &Path, cache: &Path, run_as: Option<RunAs>) -> Result<PathBu
 
 /// A lock file left by a crash names a pid that may by now be anybody's, and PostgreSQL would refuse to start for it.
 fn clear_stale_lock(data: &Path) -> Result<(), Error> {
-    let lock = data.join("postmaster.pid");
-    let Ok(text) = std::fs::read_to_string(&lock) else { return Ok(()) };
-    let pid = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok());
-    if let Some(pid) = pid
-        && Identity::of(pid).is_some()
-        && std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "postgres")
-    {
-        return Err(Error::AlreadyRunning { part: PART.to_owned(), dir: data.to_owned(), pid });
+    match holder(data) {
+        Some(Identity { pid, .. }) => {
+            Err(Error::AlreadyRunning { part: PART.to_owned(), dir: data.to_owned(), pid })
+        }
+        None => remove(&data.join("postmaster.pid")),
     }
-    remove(&lock)
+}
+
+/// The server that runs on this cluster now, by its lock file.
+fn holder(data: &Path) -> Option<Identity> {
+    let text = std::fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    let identity = Identity::of(text.lines().next()?.trim().parse().ok()?)?;
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", identity.pid)).ok()?;
+    (name.trim() == "postgres").then_some(identity)
+}
+
+/// The server that runs now on the cluster of this directory, wherever the cluster lies.
+pub(super) fn running_in(dir: &Path) -> Option<Identity> {
+    let elsewhere = std::fs::read_to_string(dir.join("elsewhere")).ok();
+    let elsewhere = elsewhere.and_then(|path| holder(&Path::new(path.trim()).join("data")));
+    elsewhere.or_else(|| holder(&dir.join("data")))
 }
 
 fn run(what: &str, mut command: Command, dir: &Path, run_as: Option<RunAs>) -> Result<(), Error> {

@@ -124,6 +124,16 @@ impl Postgres {
     pub async fn stop(&mut self) -> Result<(), Error> {
         self.process.stop().await
     }
+
+    /// The server that runs now on the cluster of this directory, whoever started it.
+    pub fn running_in(dir: &Path) -> Option<Identity> {
+        cluster::running_in(dir)
+    }
+
+    /// Whether a server answers there now; the text says why not.
+    pub async fn ping(port: u16) -> Result<(), String> {
+        ping(port).await
+    }
 }
 
 fn settings(port: u16, durable: bool) -> Vec<String> {

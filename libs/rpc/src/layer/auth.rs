@@ -46,7 +46,8 @@ impl Middleware for Admission {
 impl Admission {
     fn admit(&self, call: Call, request: &Req) -> Result<Arc<Caller>, Status> {
         let path = request.uri().path();
-        let Some(method) = call.method.filter(|method| self.services.contains(&method.service.as_str())) else {
+        let Some(method) = call.method.filter(|method| self.services.contains(&method.service.as_str()))
+        else {
             return Err(self.unknown(path));
         };
         let peer = request.extensions().get::<PeerCertificate>();

@@ -83,7 +83,8 @@ impl Tally {
         self.ended = true;
         let (service, method) = self.call.labels();
         metrics::gauge!(IN_FLIGHT, "service" => service, "method" => method).decrement(1);
-        metrics::counter!(REQUESTS, "service" => service, "method" => method, "code" => name(code)).increment(1);
+        metrics::counter!(REQUESTS, "service" => service, "method" => method, "code" => name(code))
+            .increment(1);
         if !self.streaming() {
             metrics::histogram!(DURATION, "service" => service, "method" => method, "code" => name(code))
                 .record(self.started.elapsed().as_secs_f64());

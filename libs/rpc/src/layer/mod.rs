@@ -44,7 +44,11 @@ pub(crate) trait Inner:
 }
 
 impl<S> Inner for S where
-    S: Service<Req, Response = Res, Error = Infallible, Future: Send + 'static> + Clone + Send + Sync + 'static
+    S: Service<Req, Response = Res, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
 {
 }
 

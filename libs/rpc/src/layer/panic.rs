@@ -30,6 +30,9 @@ impl Middleware for CatchPanic {
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no text").to_owned()
 }

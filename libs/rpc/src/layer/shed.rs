@@ -63,7 +63,8 @@ impl Middleware for Shed {
         // One message per request: its size can be bounded here. In a stream each message has the decoder's limit.
         let one_message = !call.method.is_some_and(|method| method.client_streaming);
         let limit = self.max_message_bytes.saturating_add(FRAME_BYTES);
-        let request = if one_message { request.map(|body| Body::new(Capped::new(body, limit))) } else { request };
+        let request =
+            if one_message { request.map(|body| Body::new(Capped::new(body, limit))) } else { request };
         let response = pass(inner, request).await;
         drop(slot);
         match stream {

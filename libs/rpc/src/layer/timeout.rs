@@ -55,7 +55,11 @@ pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
 /// A deadline as a header value: milliseconds while eight digits hold them, then seconds.
 pub(crate) fn header(limit: Duration) -> HeaderValue {
     let millis = limit.as_millis();
-    let text = if millis < 100_000_000 { format!("{millis}m") } else { format!("{}S", limit.as_secs().min(99_999_999)) };
+    let text = if millis < 100_000_000 {
+        format!("{millis}m")
+    } else {
+        format!("{}S", limit.as_secs().min(99_999_999))
+    };
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("99999999S"))
 }
 
@@ -66,7 +70,8 @@ mod tests {
     #[test]
     fn deadlines_are_written_as_they_are_read() {
         for limit in [Duration::from_millis(1), Duration::from_secs(30), Duration::from_secs(200_000)] {
-            let headers = HeaderMap::from_iter([(http::HeaderName::from_static(GRPC_TIMEOUT), header(limit))]);
+            let headers =
+                HeaderMap::from_iter([(http::HeaderName::from_static(GRPC_TIMEOUT), header(limit))]);
             assert_eq!(asked(&headers), Some(limit));
         }
     }

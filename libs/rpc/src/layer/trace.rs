@@ -50,13 +50,27 @@ fn open(call: Call, path: &str) -> Span {
     }
     if call.grpc {
         tracing::info_span!(
-            "rpc", otel.name = path, otel.kind = "server", rpc.system = "grpc", rpc.service = service,
-            rpc.method = method, caller = Empty, code = Empty, latency_ms = Empty, otel.status_code = Empty,
+            "rpc",
+            otel.name = path,
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.service = service,
+            rpc.method = method,
+            caller = Empty,
+            code = Empty,
+            latency_ms = Empty,
+            otel.status_code = Empty,
         )
     } else {
         tracing::info_span!(
-            "http", otel.name = path, otel.kind = "server", url.path = path, caller = Empty, code = Empty,
-            latency_ms = Empty, otel.status_code = Empty,
+            "http",
+            otel.name = path,
+            otel.kind = "server",
+            url.path = path,
+            caller = Empty,
+            code = Empty,
+            latency_ms = Empty,
+            otel.status_code = Empty,
         )
     }
 }

@@ -1,22 +1,11 @@
 //! Void attestations: the confirmation service's signed word that transactions of a job can never land.
-//!
-//! Void message, signed with Ed25519 as it stands; every field is `u32be length || bytes`:
-//!
-//! | bytes | what |
-//! |---|---|
-//! | `bursar/void/v1` | tag, 14 bytes |
-//! | field | job id, hyphenated lower-case text |
-//! | field | seconds since 1970 UTC at which it was attested, decimal text |
-//! | field | number of hashes, decimal text |
-//! | field each | transaction hash, 32 bytes, ascending, no duplicates |
+//! The bytes they sign are [`types::payment::void_message`].
 
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use ed25519_dalek::{Signature, VerifyingKey};
-use types::{JobId, TxHash};
-
-const TAG: &[u8] = b"bursar/void/v1";
+use types::{JobId, TxHash, void_message};
 
 /// More transactions than one job's nonce ever gets.
 const MAX_HASHES: usize = 256;
@@ -66,23 +55,6 @@ impl AttestationError {
     }
 }
 
-/// The bytes confirmation signs.
-pub fn void_message(job: JobId, tx_hashes: &BTreeSet<TxHash>, attested_at_unix: i64) -> Vec<u8> {
-    let mut bytes = TAG.to_vec();
-    let mut field = |part: &[u8]| {
-        let length = u32::try_from(part.len()).expect("impossible: every part is shorter than 64 bytes");
-        bytes.extend_from_slice(&length.to_be_bytes());
-        bytes.extend_from_slice(part);
-    };
-    field(job.to_string().as_bytes());
-    field(attested_at_unix.to_string().as_bytes());
-    field(tx_hashes.len().to_string().as_bytes());
-    for hash in tx_hashes {
-        field(hash.as_bytes());
-    }
-    bytes
-}
-
 impl VoidAttestation {
     /// Checks the signature against confirmation's keys.
     pub fn verify(&self, keys: &[VerifyingKey]) -> Result<VoidProof, AttestationError> {
@@ -93,7 +65,8 @@ impl VoidAttestation {
             return Err(AttestationError::TooMany);
         }
         let signature = Signature::from_slice(&self.signature).map_err(|_| AttestationError::Signature)?;
-        let message = void_message(self.job, &self.tx_hashes, self.attested_at.timestamp());
+        let hashes: Vec<TxHash> = self.tx_hashes.iter().copied().collect();
+        let message = void_message(self.job, &hashes, self.attested_at.timestamp());
         if !keys.iter().any(|key| key.verify_strict(&message, &signature).is_ok()) {
             return Err(AttestationError::Signature);
         }
@@ -131,7 +104,8 @@ mod tests {
         let hashes = BTreeSet::from([TxHash([1; 32]), TxHash([2; 32])]);
         let attested_at = DateTime::from_timestamp(1_800_000_000, 0).expect("time");
         let sign = |key: &SigningKey| {
-            key.sign(&void_message(job, &hashes, attested_at.timestamp())).to_bytes().to_vec()
+            let listed: Vec<TxHash> = hashes.iter().copied().collect();
+            key.sign(&void_message(job, &listed, attested_at.timestamp())).to_bytes().to_vec()
         };
         let good =
             VoidAttestation { job, tx_hashes: hashes.clone(), attested_at, signature: sign(&confirmation) };

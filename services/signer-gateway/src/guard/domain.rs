@@ -139,6 +139,19 @@ pub struct SlotOwner {
     pub generation: u32,
 }
 
+/// What is known beside the payment's own entry.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The payment transactions signed for the current slot.
+    pub signed: &'a [TxHash],
+    /// An attestation whose signature was checked.
+    pub void: Option<&'a VoidProof>,
+    /// Who used the proposed nonce before.
+    pub owner: Option<&'a SlotOwner>,
+    /// How many replacements a slot may have.
+    pub max_bumps: u32,
+}
+
 /// How the current slot stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -282,31 +295,23 @@ impl Entry {
         Ok(Step { kind, next })
     }
 
-    /// Decides about a further transaction. `signed` lists the payment transactions of the current slot, `void` is
-    /// an attestation whose signature was checked, `owner` says who used the proposed nonce before.
-    pub fn apply(
-        &self,
-        proposal: Proposal,
-        signed: &[TxHash],
-        void: Option<&VoidProof>,
-        owner: Option<&SlotOwner>,
-        max_bumps: u32,
-    ) -> Result<Step, GuardRefusal> {
+    /// Decides about a further transaction.
+    pub fn apply(&self, proposal: Proposal, evidence: &Evidence<'_>) -> Result<Step, GuardRefusal> {
         self.check_binding(&proposal.binding)?;
         if let (Act::Pay(terms), Some(known)) = (&proposal.act, &self.terms) {
             known.check(terms)?;
         }
         if proposal.slot == self.slot {
-            return self.at_same_slot(proposal, max_bumps);
+            return self.at_same_slot(proposal, evidence.max_bumps);
         }
         let live = match self.state {
             State::Paying { .. } => true,
             State::Closing { live, .. } => live,
         };
         if live {
-            self.check_void(signed, void)?;
+            self.check_void(evidence.signed, evidence.void)?;
         }
-        unspent(proposal.slot, owner)?;
+        unspent(proposal.slot, evidence.owner)?;
         let state = match &proposal.act {
             Act::Pay(_) => State::Paying { bumps: 0 },
             Act::Cancel => State::Closing { live: false, bumps: 0 },

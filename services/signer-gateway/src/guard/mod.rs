@@ -9,7 +9,8 @@ mod domain;
 #[cfg(test)]
 mod tests;
 
-pub use attestation::{AttestationError, VoidAttestation, VoidProof, void_message};
+pub use attestation::{AttestationError, VoidAttestation, VoidProof};
 pub use domain::{
-    Act, Bid, Binding, Entry, GuardRefusal, PaymentKey, Proposal, Slot, SlotOwner, State, Step, StepKind, Terms,
+    Act, Bid, Binding, Entry, Evidence, GuardRefusal, PaymentKey, Proposal, Slot, SlotOwner, State, Step, StepKind,
+    Terms,
 };

@@ -1,0 +1,405 @@
+//! An EVM chain behind a set of nodes: the [`ChainEdge`] for it.
+//!
+//! Owns which question goes to one node, to the next on failure, or to all. Verdict reads are in `settle`.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use alloy_primitives::{Address as EvmAddress, B256};
+use async_trait::async_trait;
+use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
+
+use super::classify;
+use super::client::{At, CallRequest, EvmClient, LogFilter};
+use super::config::{EvmConfig, Finality};
+use super::fees::{FeeKind, FeeQuote};
+use super::gas::{QuoteError, estimate_failed};
+use super::tx::{SignedTx, UnsignedTx, envelope, hash_of};
+use super::wire::{WireLog, WireReceipt};
+use crate::agreement::{Agreement, Answer, reached_by};
+use crate::broadcast::{Broadcast, BroadcastOutcome};
+use crate::edge::{
+    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate, FateQuestion,
+    Plan, Price, Seen, Sighting, SignedError, Standing,
+};
+use crate::error::{ChainError, ConfigError, NodeError};
+use crate::heads::Head;
+use crate::jsonrpc::JsonRpc;
+use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain};
+
+/// One EVM chain.
+#[derive(Debug)]
+pub struct EvmChain {
+    pub(super) config: EvmConfig,
+    pub(super) nodes: NodeSet<EvmClient>,
+}
+
+impl EvmChain {
+    /// Checks the configuration; nodes are first asked when they are first needed.
+    pub fn new(config: EvmConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let nodes = config
+            .nodes
+            .iter()
+            .map(|node| {
+                let rpc = JsonRpc::new(&node.url, config.timeout(), config.max_batch)
+                    .ok_or_else(|| ConfigError::BadUrl { name: node.name.clone() })?;
+                Ok(Node::new(config.chain.clone(), &node.name, EvmClient::new(rpc, config.chain_id)))
+            })
+            .collect::<Result<Vec<_>, ConfigError>>()?;
+        let nodes = NodeSet::new(config.chain.clone(), nodes, config.quorum, config.max_lag_blocks)?;
+        Ok(Self { config, nodes })
+    }
+
+    pub fn chain_id(&self) -> u64 {
+        self.config.chain_id
+    }
+
+    pub fn config(&self) -> &EvmConfig {
+        &self.config
+    }
+
+    /// The unsigned transaction of a plan, exactly as the signer should build it.
+    pub fn unsigned(&self, plan: &Plan) -> Result<UnsignedTx, SignedError> {
+        let unfit = |reason: &str| SignedError::Plan { reason: reason.to_owned() };
+        let Binding::Nonce { sender, nonce } = plan.binding else { return Err(unfit("bound to a time window")) };
+        let Price::Gas { gas_limit, fee } = plan.price else { return Err(unfit("priced without gas")) };
+        if *plan.action.sender() != sender {
+            return Err(unfit("the action's sender is not the binding's"));
+        }
+        Ok(UnsignedTx::new(self.config.chain_id, nonce, &plan.action, gas_limit, fee))
+    }
+
+    /// A token's own number of decimals, to check the catalogue against.
+    pub async fn decimals(&self, token: &Address) -> Result<u8, ChainError> {
+        let token = self.evm(token)?;
+        self.nodes.read(move |node| async move { node.ask(|client| client.decimals(token)).await }).await
+    }
+
+    /// All receipts of a block; `None` when the node does not have it or it was replaced meanwhile.
+    pub async fn block_receipts(&self, number: u64) -> Result<Option<Vec<WireReceipt>>, ChainError> {
+        self.nodes.read(move |node| async move { node.ask(|client| client.block_receipts(number)).await }).await
+    }
+
+    /// Logs of one event of one contract, from one node. An answer beyond that node's head is empty and proves
+    /// nothing; `NodeError::Rpc` faults are told apart by `classify::read_fault`.
+    pub async fn logs(&self, filter: &LogFilter) -> Result<Vec<WireLog>, ChainError> {
+        self.nodes.read(|node| async move { node.ask(|client| client.logs(filter)).await }).await
+    }
+
+    /// The market's price per gas, within the caps.
+    pub async fn fee(&self, priority: Priority) -> Result<FeeQuote, QuoteError> {
+        let policy = &self.config.fees;
+        match policy.kind {
+            FeeKind::Dynamic => {
+                let (blocks, percentile) = (policy.history_blocks, policy.percentile(priority));
+                let history = self
+                    .nodes
+                    .read(move |node| async move { node.ask(|client| client.fee_history(blocks, percentile)).await })
+                    .await?;
+                Ok(policy.dynamic(&history)?)
+            }
+            FeeKind::Legacy => {
+                let price =
+                    self.nodes.read(|node| async move { node.ask(|client| client.gas_price()).await }).await?;
+                Ok(policy.legacy(price)?)
+            }
+        }
+    }
+
+    /// The gas limit to sign for an action.
+    pub async fn gas_limit(&self, action: &Action) -> Result<u64, QuoteError> {
+        let from = self.evm(action.sender())?;
+        let (to, value, data) = envelope(action);
+        let call = &CallRequest { from, to, value, data };
+        let estimate = self
+            .nodes
+            .read(|node| async move { node.ask(|client| client.estimate_gas(call)).await })
+            .await
+            .map_err(estimate_failed)?;
+        self.config.gas.limit(estimate)
+    }
+
+    fn evm(&self, address: &Address) -> Result<EvmAddress, ChainError> {
+        match address.format() {
+            AddressFormat::Evm => Ok(address.as_evm()),
+            AddressFormat::Tron => {
+                Err(ChainError::ForeignAddress { chain: self.config.chain.clone(), what: *address })
+            }
+        }
+    }
+
+    /// Every address in an action must be of this kind of chain; the same 20 bytes elsewhere are another account.
+    fn check_addresses(&self, action: &Action) -> Result<(), ChainError> {
+        let transfer = action.transfer();
+        self.evm(&transfer.from)?;
+        self.evm(&transfer.to)?;
+        if let AssetRef::Token(contract) = &transfer.asset {
+            self.evm(contract)?;
+        }
+        Ok(())
+    }
+
+    /// Reads every node's head and remembers it with the node.
+    async fn heads(&self) -> Vec<(NodeName, Result<Head, NodeError>)> {
+        self.nodes
+            .ask_all(|node| async move {
+                let header = node.ask(|client| client.header(At::Latest)).await?;
+                let header = header.ok_or_else(|| malformed("no latest block"))?;
+                Ok(node.saw_head(header.head()))
+            })
+            .await
+    }
+
+    /// The number up to which each node calls the chain final.
+    async fn final_numbers(&self) -> Vec<(NodeName, Result<u64, NodeError>)> {
+        match self.config.finality {
+            Finality::Depth(depth) => self
+                .heads()
+                .await
+                .into_iter()
+                .map(|(node, head)| (node, head.map(|head| head.number.saturating_sub(depth))))
+                .collect(),
+            Finality::Tag => {
+                self.nodes
+                    .ask_all(|node| async move {
+                        let header = node.ask(|client| client.header(At::Finalized)).await?;
+                        header.map(|header| header.head().number).ok_or_else(|| malformed("no finalized block"))
+                    })
+                    .await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ChainEdge for EvmChain {
+    fn name(&self) -> &ChainName {
+        &self.config.chain
+    }
+
+    fn address_format(&self) -> AddressFormat {
+        AddressFormat::Evm
+    }
+
+    fn binding_kind(&self) -> BindingKind {
+        BindingKind::Nonce
+    }
+
+    async fn anchor(&self, sender: &Address) -> Result<Anchor, ChainError> {
+        let sender = self.evm(sender)?;
+        let answers =
+            self.nodes.ask_all(|node| async move { node.ask(|client| client.nonces(sender)).await }).await;
+        let (counts, failed) = split(answers);
+        let mined = reached_by(self.nodes.quorum(), counts.iter().map(|(_, (mined, _))| *mined).collect());
+        let pending = counts.iter().map(|(_, (_, pending))| *pending).max();
+        match (mined, pending) {
+            (Some(mined), Some(pending)) => Ok(Anchor::Nonce { mined, pending: pending.max(mined) }),
+            (None, _) | (_, None) => Err(self.nodes.nobody(failed)),
+        }
+    }
+
+    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError> {
+        self.check_addresses(action)?;
+        let (fee, gas_limit) = futures::join!(self.fee(priority), self.gas_limit(action));
+        Ok(Price::Gas { gas_limit: gas_limit?, fee: fee? })
+    }
+
+    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Price> {
+        let Price::Gas { gas_limit, fee } = previous else { return None };
+        let market = market.and_then(|market| match market {
+            Price::Gas { fee, .. } => Some(fee),
+            Price::FeeLimit { .. } => None,
+        });
+        let fee = self.config.fees.bump(fee, market)?;
+        Some(Price::Gas { gas_limit: *gas_limit, fee })
+    }
+
+    fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError> {
+        self.check_addresses(&plan.action).map_err(|error| SignedError::Plan { reason: error.to_string() })?;
+        let expected = self.unsigned(plan)?;
+        let signed = SignedTx::decode(raw)?;
+        signed.matches(plan.action.sender().as_evm(), &expected)?;
+        Ok(signed.hash)
+    }
+
+    async fn broadcast(&self, raw: &[Vec<u8>]) -> Vec<Broadcast> {
+        if raw.is_empty() {
+            return Vec::new();
+        }
+        let outcomes = send_to_all(self.nodes.all(), raw, self.config.linger()).await;
+        raw.iter()
+            .enumerate()
+            .map(|(index, raw)| {
+                let nodes = outcomes.iter().map(|(node, all)| (node.clone(), all[index].clone())).collect();
+                let broadcast = Broadcast::new(hash_of(raw), nodes);
+                let labels = [("chain", self.config.chain.to_string()), ("outcome", broadcast.merged.label().to_owned())];
+                metrics::counter!("bursar_chain_broadcasts_total", &labels).increment(1);
+                broadcast
+            })
+            .collect()
+    }
+
+    async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError> {
+        let wanted: &Vec<B256> = &hashes.iter().map(|hash| B256::from(*hash)).collect();
+        let asked = self.nodes.all().len();
+        let answers = self
+            .nodes
+            .ask_all(|node| async move { node.ask(|client| client.transactions(wanted)).await })
+            .await;
+        let (answers, failed) = split(answers);
+        if answers.is_empty() {
+            return Err(self.nodes.nobody(failed));
+        }
+        let best = |index: usize| {
+            let seen = |answer: &Vec<Option<super::wire::WireTransaction>>| match answer.get(index) {
+                None | Some(None) => Seen::Nowhere,
+                Some(Some(tx)) => match (tx.block_number, tx.block_hash) {
+                    (Some(number), Some(hash)) => {
+                        Seen::Included(crate::edge::BlockRef { number: number.to(), hash: hash.into() })
+                    }
+                    (None, _) | (_, None) => Seen::Pending,
+                },
+            };
+            answers.iter().map(|(_, answer)| seen(answer)).max_by_key(rank).unwrap_or(Seen::Nowhere)
+        };
+        Ok(hashes
+            .iter()
+            .enumerate()
+            .map(|(index, hash)| Sighting { hash: *hash, seen: best(index), answered: answers.len(), asked })
+            .collect())
+    }
+
+    async fn head(&self) -> Result<Head, ChainError> {
+        let (heads, failed) = split(self.heads().await);
+        self.nodes.preferred_head(&heads).ok_or_else(|| self.nodes.nobody(failed))
+    }
+
+    async fn finalized(&self) -> Result<Agreement<Head>, ChainError> {
+        let (numbers, failed) = split(self.final_numbers().await);
+        let reached = numbers.iter().map(|(_, number)| *number).collect();
+        let Some(number) = reached_by(self.nodes.quorum(), reached) else { return Err(self.nodes.nobody(failed)) };
+        let answers = self
+            .nodes
+            .ask_all(|node| async move {
+                let header = node.ask(|client| client.header(At::Number(number))).await?;
+                Ok(match header {
+                    Some(header) => Answer::Value(header.head()),
+                    None => Answer::Abstain(format!("has no block {number} yet")),
+                })
+            })
+            .await;
+        let answers = answers.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect();
+        Ok(self.agreement(answers))
+    }
+
+    async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError> {
+        self.nodes
+            .read(|node| {
+                let numbers = numbers.clone();
+                async move { node.ask(|client| client.blocks(numbers, detail)).await }
+            })
+            .await
+    }
+
+    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+        self.settlements_asof(claims, asof).await
+    }
+
+    async fn fate(&self, question: &FateQuestion) -> Agreement<Fate> {
+        self.fate_asof(question).await
+    }
+
+    async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError> {
+        let wanted: &Vec<_> = &of
+            .iter()
+            .map(|of| {
+                let token = match &of.asset {
+                    AssetRef::Native => None,
+                    AssetRef::Token(contract) => Some(self.evm(contract)?),
+                };
+                Ok((self.evm(&of.holder)?, token))
+            })
+            .collect::<Result<Vec<_>, ChainError>>()?;
+        let balances =
+            self.nodes.read(|node| async move { node.ask(|client| client.balances(wanted)).await }).await?;
+        Ok(balances.into_iter().map(|balance| balance.map(RawAmount::from_u256)).collect())
+    }
+
+    async fn has_code(&self, address: &Address) -> Result<bool, ChainError> {
+        let address = self.evm(address)?;
+        let code = self.nodes.read(move |node| async move { node.ask(|client| client.code(address)).await }).await?;
+        Ok(!code.is_empty())
+    }
+
+    fn nodes(&self) -> Vec<NodeHealth> {
+        self.nodes.health()
+    }
+
+    async fn probe(&self) -> Vec<NodeHealth> {
+        self.heads().await;
+        self.nodes.health()
+    }
+}
+
+/// Sends to every node at once and gives each node's outcomes. As soon as one node has everything, the others are
+/// waited for only a little longer; their requests go on in the background, so that they still get the bytes.
+async fn send_to_all(
+    nodes: &[Arc<Node<EvmClient>>],
+    raw: &[Vec<u8>],
+    linger: std::time::Duration,
+) -> Vec<(NodeName, Vec<BroadcastOutcome>)> {
+    let shared: Arc<[Vec<u8>]> = raw.into();
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(nodes.len().max(1));
+    for (index, node) in nodes.iter().enumerate() {
+        let (node, raw, sender) = (node.clone(), shared.clone(), sender.clone());
+        tokio::spawn(async move {
+            let outcomes = match node.ask(|client| client.send_raw(&raw)).await {
+                Ok(replies) => replies.iter().map(classify::sent).collect(),
+                Err(error) => vec![classify::send_failed(&error); raw.len()],
+            };
+            // Nobody listens any more once the linger is over.
+            let _ = sender.send((index, outcomes)).await;
+        });
+    }
+    drop(sender);
+    let silent = BroadcastOutcome::Unknown { reason: "no answer yet".to_owned() };
+    let mut outcomes: Vec<_> = nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
+    let mut deadline = None;
+    loop {
+        let received = match deadline {
+            None => receiver.recv().await,
+            Some(deadline) => tokio::time::timeout_at(deadline, receiver.recv()).await.unwrap_or(None),
+        };
+        let Some((index, answered)) = received else { return outcomes };
+        if deadline.is_none() && answered.iter().all(BroadcastOutcome::in_pool) {
+            deadline = Some(tokio::time::Instant::now() + linger);
+        }
+        outcomes[index].1 = answered;
+    }
+}
+
+fn rank(seen: &Seen) -> u8 {
+    match seen {
+        Seen::Nowhere => 0,
+        Seen::Pending => 1,
+        Seen::Included(_) => 2,
+    }
+}
+
+type Named<T> = Vec<(NodeName, T)>;
+
+fn split<T>(answers: Named<Result<T, NodeError>>) -> (Named<T>, Named<NodeError>) {
+    let (mut good, mut failed) = (Vec::new(), Vec::new());
+    for (node, answer) in answers {
+        match answer {
+            Ok(value) => good.push((node, value)),
+            Err(error) => failed.push((node, error)),
+        }
+    }
+    (good, failed)
+}
+
+fn malformed(reason: &str) -> NodeError {
+    NodeError::Malformed { reason: reason.to_owned() }
+}

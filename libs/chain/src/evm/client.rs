@@ -1,0 +1,236 @@
+//! Typed questions to one EVM node.
+//!
+//! Owns the JSON of requests. Never decides which node to ask or what an answer means for a payment.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::classify::{ReadFault, read_fault};
+use super::erc20;
+use super::wire::{WireBlock, WireFeeHistory, WireHeader, WireLog, WireReceipt, WireTransaction};
+use crate::edge::{Block, Detail};
+use crate::error::NodeError;
+use crate::jsonrpc::{Call, JsonRpc, Reply, read};
+use crate::node::NodeClient;
+
+/// Which block a question is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    Latest,
+    Pending,
+    Finalized,
+    Number(u64),
+}
+
+impl At {
+    fn json(self) -> Value {
+        match self {
+            Self::Latest => json!("latest"),
+            Self::Pending => json!("pending"),
+            Self::Finalized => json!("finalized"),
+            Self::Number(number) => json!(U64::from(number)),
+        }
+    }
+}
+
+/// A call to be estimated or simulated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    pub from: Address,
+    pub to: Address,
+    pub value: U256,
+    pub data: Bytes,
+}
+
+impl CallRequest {
+    fn json(&self) -> Value {
+        json!({"from": self.from, "to": self.to, "value": self.value, "data": self.data})
+    }
+}
+
+/// Which logs to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFilter {
+    pub blocks: RangeInclusive<u64>,
+    pub address: Address,
+    pub topic0: B256,
+}
+
+#[derive(Debug)]
+pub struct EvmClient {
+    rpc: JsonRpc,
+    chain_id: u64,
+    /// Set when the node does not know `eth_getBlockReceipts`.
+    no_block_receipts: AtomicBool,
+}
+
+impl NodeClient for EvmClient {
+    async fn verify(&self) -> Result<(), NodeError> {
+        let found: U64 = self.rpc.call("eth_chainId", json!([])).await?;
+        if found == U64::from(self.chain_id) {
+            return Ok(());
+        }
+        Err(NodeError::WrongChain { expected: self.chain_id.to_string(), found: found.to_string() })
+    }
+}
+
+impl EvmClient {
+    pub fn new(rpc: JsonRpc, chain_id: u64) -> Self {
+        Self { rpc, chain_id, no_block_receipts: AtomicBool::new(false) }
+    }
+
+    /// `None` when the node has no such block, for instance because it lags.
+    pub async fn header(&self, at: At) -> Result<Option<WireHeader>, NodeError> {
+        self.rpc.call("eth_getBlockByNumber", json!([at.json(), false])).await
+    }
+
+    /// Headers of these numbers, in the order asked.
+    pub async fn headers(&self, numbers: &[u64]) -> Result<Vec<Option<WireHeader>>, NodeError> {
+        self.many(numbers.iter().map(|number| {
+            Call::new("eth_getBlockByNumber", json!([U64::from(*number), false]))
+        }))
+        .await
+    }
+
+    /// Blocks of these numbers up to the first the node does not have.
+    pub async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, NodeError> {
+        let full = match detail {
+            Detail::Hashes => false,
+            Detail::Senders => true,
+        };
+        let blocks: Vec<Option<WireBlock>> = self
+            .many(numbers.map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(number), full]))))
+            .await?;
+        Ok(blocks.into_iter().map_while(|block| block.map(WireBlock::block)).collect())
+    }
+
+    pub async fn receipts(&self, hashes: &[B256]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
+        self.many(hashes.iter().map(|hash| Call::new("eth_getTransactionReceipt", json!([hash])))).await
+    }
+
+    /// All receipts of a block, by one request where the node offers that, otherwise by one batch.
+    pub async fn block_receipts(&self, number: u64) -> Result<Option<Vec<WireReceipt>>, NodeError> {
+        if !self.no_block_receipts.load(Ordering::Relaxed) {
+            match self.rpc.call("eth_getBlockReceipts", json!([U64::from(number)])).await {
+                Err(NodeError::Rpc(fault)) if read_fault(&fault) == ReadFault::NoSuchMethod => {
+                    self.no_block_receipts.store(true, Ordering::Relaxed);
+                }
+                answer => return answer,
+            }
+        }
+        let Some(block) = self.blocks(number..=number, Detail::Hashes).await?.into_iter().next() else {
+            return Ok(None);
+        };
+        let hashes: Vec<B256> = block.transactions.iter().map(|tx| tx.hash.into()).collect();
+        let receipts = self.receipts(&hashes).await?;
+        // A receipt of another block, or none, means a reorg happened in between: the caller reads again.
+        let whole = receipts.iter().all(|receipt| {
+            receipt.as_ref().is_some_and(|receipt| receipt.block_hash == B256::from(block.head.hash))
+        });
+        Ok(whole.then(|| receipts.into_iter().flatten().collect()))
+    }
+
+    pub async fn transactions(&self, hashes: &[B256]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
+        self.many(hashes.iter().map(|hash| Call::new("eth_getTransactionByHash", json!([hash])))).await
+    }
+
+    /// How many transactions of this sender the state at that block contains: the next nonce.
+    pub async fn nonce(&self, sender: Address, at: At) -> Result<u64, NodeError> {
+        let count: U64 = self.rpc.call("eth_getTransactionCount", json!([sender, at.json()])).await?;
+        Ok(count.to())
+    }
+
+    /// Next nonce in the latest state and with the pool counted in.
+    pub async fn nonces(&self, sender: Address) -> Result<(u64, u64), NodeError> {
+        let calls = [At::Latest, At::Pending]
+            .map(|at| Call::new("eth_getTransactionCount", json!([sender, at.json()])));
+        let counts: Vec<U64> = self.many(calls).await?;
+        match counts[..] {
+            [latest, pending] => Ok((latest.to(), pending.to())),
+            _ => Err(NodeError::Malformed { reason: "not two answers".to_owned() }),
+        }
+    }
+
+    /// Balances in the latest state: native without a token, otherwise by the token's `balanceOf`. `None` where the
+    /// contract gave no number, so that one bad token does not spoil the others.
+    pub async fn balances(&self, of: &[(Address, Option<Address>)]) -> Result<Vec<Option<U256>>, NodeError> {
+        let calls: Vec<Call> = of
+            .iter()
+            .map(|(holder, token)| match token {
+                None => Call::new("eth_getBalance", json!([holder, "latest"])),
+                Some(token) => {
+                    let data = erc20::balance_of_calldata(*holder);
+                    Call::new("eth_call", json!([{"to": token, "data": data}, "latest"]))
+                }
+            })
+            .collect();
+        let replies = self.rpc.batch(&calls).await?;
+        let balance = |(reply, (_, token)): (Reply, &(Address, Option<Address>))| match (reply, token) {
+            (Ok(raw), None) => read(&raw).map(Some),
+            // A contract that is none answers `0x`; that is not a balance of zero.
+            (Ok(raw), Some(_)) => read::<Bytes>(&raw).map(|word| erc20::decode_uint(&word)),
+            (Err(fault), Some(_)) if read_fault(&fault) == ReadFault::Reverted => Ok(None),
+            (Err(fault), _) => Err(fault.into()),
+        };
+        replies.into_iter().zip(of).map(balance).collect()
+    }
+
+    pub async fn decimals(&self, token: Address) -> Result<u8, NodeError> {
+        let data = erc20::decimals_calldata();
+        let word: Bytes = self.rpc.call("eth_call", json!([{"to": token, "data": data}, "latest"])).await?;
+        erc20::decode_uint(&word)
+            .and_then(|decimals| u8::try_from(decimals).ok())
+            .ok_or_else(|| malformed("decimals did not return a small number"))
+    }
+
+    pub async fn code(&self, address: Address) -> Result<Bytes, NodeError> {
+        self.rpc.call("eth_getCode", json!([address, "latest"])).await
+    }
+
+    pub async fn estimate_gas(&self, call: &CallRequest) -> Result<u64, NodeError> {
+        let gas: U64 = self.rpc.call("eth_estimateGas", json!([call.json()])).await?;
+        Ok(gas.to())
+    }
+
+    pub async fn gas_price(&self) -> Result<u128, NodeError> {
+        let price: U128 = self.rpc.call("eth_gasPrice", json!([])).await?;
+        Ok(price.to())
+    }
+
+    pub async fn fee_history(&self, blocks: u64, percentile: u8) -> Result<WireFeeHistory, NodeError> {
+        self.rpc.call("eth_feeHistory", json!([U64::from(blocks), "latest", [percentile]])).await
+    }
+
+    /// Sends signed transactions in order. The outer error concerns all of them, an inner one its own.
+    pub async fn send_raw(&self, raw: &[Vec<u8>]) -> Result<Vec<Reply>, NodeError> {
+        let calls: Vec<Call> = raw
+            .iter()
+            .map(|raw| Call::new("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(raw)])))
+            .collect();
+        self.rpc.batch(&calls).await
+    }
+
+    pub async fn logs(&self, filter: &LogFilter) -> Result<Vec<WireLog>, NodeError> {
+        let filter = json!({
+            "fromBlock": U64::from(*filter.blocks.start()),
+            "toBlock": U64::from(*filter.blocks.end()),
+            "address": filter.address,
+            "topics": [filter.topic0],
+        });
+        self.rpc.call("eth_getLogs", json!([filter])).await
+    }
+
+    /// A batch whose every answer must be readable; the first error stands for all.
+    async fn many<T: DeserializeOwned>(&self, calls: impl IntoIterator<Item = Call>) -> Result<Vec<T>, NodeError> {
+        let calls: Vec<Call> = calls.into_iter().collect();
+        self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&*reply?)).collect()
+    }
+}
+
+fn malformed(reason: &str) -> NodeError {
+    NodeError::Malformed { reason: reason.to_owned() }
+}

@@ -1,0 +1,119 @@
+//! Gas limits for transfers, and why a price could not be given.
+//!
+//! The arithmetic and the policy; asking the node is `chain`'s. A plain transfer between accounts costs exactly
+//! 21,000 and gets no margin, so that a sweep can send balance minus the exact fee and leave nothing behind.
+
+use serde::{Deserialize, Serialize};
+
+use super::classify::{ReadFault, read_fault, shorten};
+use super::fees::AboveCap;
+use crate::error::{ChainError, ConfigError, NodeError};
+
+/// A transfer between two accounts without code.
+pub const PLAIN_TRANSFER_GAS: u64 = 21_000;
+
+/// How gas limits are chosen. Data of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GasPolicy {
+    /// Added to the node's estimate, in thousandths: storage may cost more by the time of mining.
+    pub margin_permille: u32,
+    /// A transfer that needs more is refused: its token is no ordinary one.
+    pub cap: u64,
+}
+
+impl Default for GasPolicy {
+    fn default() -> Self {
+        Self { margin_permille: 250, cap: 500_000 }
+    }
+}
+
+/// Why there is no price. Nothing was signed or bound.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuoteError {
+    #[error(transparent)]
+    AboveCap(#[from] AboveCap),
+    #[error("the transfer needs {needed} gas, the cap is {cap}")]
+    GasAboveCap { needed: u64, cap: u64 },
+    /// The node simulated the transfer and it failed: no balance, paused token, blocked receiver.
+    #[error("the transfer would revert: {reason}")]
+    WouldRevert { reason: String },
+    /// The sender cannot pay amount and fee.
+    #[error("the wallet cannot pay for the transfer: {reason}")]
+    InsufficientFunds { reason: String },
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+impl QuoteError {
+    /// Whether waiting may help without anybody acting.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::AboveCap(_) | Self::InsufficientFunds { .. } => true,
+            Self::Chain(error) => error.is_transient(),
+            Self::GasAboveCap { .. } | Self::WouldRevert { .. } => false,
+        }
+    }
+}
+
+impl GasPolicy {
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.cap < PLAIN_TRANSFER_GAS {
+            let problem = format!("must be at least {PLAIN_TRANSFER_GAS}");
+            return Err(ConfigError::Field { field: "gas.cap", problem });
+        }
+        Ok(())
+    }
+
+    /// The limit to sign for this estimate.
+    pub fn limit(&self, estimate: u64) -> Result<u64, QuoteError> {
+        if estimate > self.cap {
+            return Err(QuoteError::GasAboveCap { needed: estimate, cap: self.cap });
+        }
+        if estimate <= PLAIN_TRANSFER_GAS {
+            return Ok(PLAIN_TRANSFER_GAS);
+        }
+        let factor = 1000 + u128::from(self.margin_permille);
+        let with_margin = (u128::from(estimate) * factor).div_ceil(1000);
+        Ok(u64::try_from(with_margin).unwrap_or(u64::MAX).min(self.cap))
+    }
+}
+
+/// A failed estimate: what the node says about the call itself comes first, whichever node says it.
+pub fn estimate_failed(error: ChainError) -> QuoteError {
+    let ChainError::NoNode { tried, .. } = &error else { return error.into() };
+    for (_, error) in tried {
+        let NodeError::Rpc(fault) = error else { continue };
+        match read_fault(fault) {
+            ReadFault::Reverted => return QuoteError::WouldRevert { reason: shorten(&fault.message) },
+            ReadFault::InsufficientFunds => {
+                return QuoteError::InsufficientFunds { reason: shorten(&fault.message) };
+            }
+            ReadFault::NoSuchMethod
+            | ReadFault::StateUnavailable
+            | ReadFault::RateLimited
+            | ReadFault::Busy
+            | ReadFault::RangeTooLarge
+            | ReadFault::Other => {}
+        }
+    }
+    error.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_transfer_gets_no_margin() {
+        assert_eq!(GasPolicy::default().limit(21_000), Ok(21_000));
+    }
+
+    #[test]
+    fn an_estimate_gets_its_margin_rounded_up_and_capped() {
+        let policy = GasPolicy { margin_permille: 250, cap: 70_000 };
+        assert_eq!(policy.limit(50_001), Ok(62_502));
+        assert_eq!(policy.limit(69_000), Ok(70_000));
+        assert_eq!(policy.limit(70_001), Err(QuoteError::GasAboveCap { needed: 70_001, cap: 70_000 }));
+    }
+}

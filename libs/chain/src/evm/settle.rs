@@ -1,0 +1,211 @@
+//! Verdict reads: where claimed transactions stand, and what became of a nonce, as of a final block.
+//!
+//! Every node is asked, and each answers from one view of its own: it must have the final block in question under the
+//! same hash (otherwise it contradicts), a receipt counts only if its block is canonical on that node, and a node that
+//! lags or has pruned the state abstains. What they say is put together by `agreement`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use alloy_primitives::{Address as EvmAddress, B256, U256};
+use types::RawAmount;
+
+use super::chain::EvmChain;
+use super::client::{At, EvmClient};
+use super::effect;
+use super::wire::{WireReceipt, WireTransaction};
+use crate::agreement::{Agreement, Answer};
+use crate::edge::{Binding, BlockRef, Claim, Cost, Detail, Fate, FateQuestion, Settlement, Standing};
+use crate::error::NodeError;
+use crate::heads::Head;
+use crate::node::{Node, NodeName, or_abstain};
+
+impl EvmChain {
+    pub(super) fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, Answer<T>)>) -> Agreement<T> {
+        let agreement = Agreement::of(answers, self.nodes.quorum());
+        if agreement.is_disagreement() {
+            metrics::counter!("bursar_chain_disagreements_total", "chain" => self.config.chain.to_string()).increment(1);
+            tracing::warn!(chain = %self.config.chain, "nodes disagree");
+        }
+        agreement
+    }
+
+    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+        if claims.is_empty() {
+            return Vec::new();
+        }
+        let told = self.nodes.ask_all(|node| async move { standings(&node, claims, asof).await }).await;
+        (0..claims.len())
+            .map(|index| {
+                let answers = told
+                    .iter()
+                    .map(|(node, told)| {
+                        let answer = match told {
+                            Ok(answers) => answers[index].clone(),
+                            Err(error) => Answer::Abstain(error.to_string()),
+                        };
+                        (node.clone(), answer)
+                    })
+                    .collect();
+                self.agreement(answers)
+            })
+            .collect()
+    }
+
+    pub(super) async fn fate_asof(&self, question: &FateQuestion) -> Agreement<Fate> {
+        let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
+        self.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
+    }
+}
+
+/// The canonical chain as one node sees it, at the heights that matter.
+struct View {
+    hashes: BTreeMap<u64, B256>,
+}
+
+impl View {
+    async fn read(node: &Node<EvmClient>, numbers: BTreeSet<u64>) -> Result<Self, NodeError> {
+        let numbers: Vec<u64> = numbers.into_iter().collect();
+        let headers = node.ask(|client| client.headers(&numbers)).await?;
+        let hashes =
+            numbers.into_iter().zip(headers).filter_map(|(number, header)| Some((number, header?.hash))).collect();
+        Ok(Self { hashes })
+    }
+
+    /// Why this node has no say about that final block, if it has none.
+    fn objection<T>(&self, asof: &Head) -> Option<Answer<T>> {
+        match self.hashes.get(&asof.number) {
+            None => Some(Answer::Abstain(format!("has no block {} yet", asof.number))),
+            Some(hash) if *hash != B256::from(asof.hash) => {
+                Some(Answer::Conflict(format!("has block {hash} at final height {}", asof.number)))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn is_canonical(&self, block: BlockRef) -> bool {
+        self.hashes.get(&block.number) == Some(&B256::from(block.hash))
+    }
+}
+
+/// One node's answer for each claim.
+async fn standings(
+    node: &Arc<Node<EvmClient>>,
+    claims: &[Claim],
+    asof: &Head,
+) -> Result<Vec<Answer<Standing>>, NodeError> {
+    let hashes: Vec<B256> = claims.iter().map(|claim| claim.hash.into()).collect();
+    let (receipts, transactions) = futures::try_join!(
+        node.ask(|client| client.receipts(&hashes)),
+        node.ask(|client| client.transactions(&hashes)),
+    )?;
+    // After the receipts, so that a receipt of a block that was undone in between is noticed.
+    let mut numbers: BTreeSet<u64> = receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
+    numbers.insert(asof.number);
+    let view = View::read(node, numbers).await?;
+    if let Some(objection) = view.objection::<Standing>(asof) {
+        return Ok(vec![objection; claims.len()]);
+    }
+    let seen = receipts.iter().zip(&transactions);
+    Ok(claims.iter().zip(seen).map(|(claim, (receipt, tx))| standing(claim, receipt, tx, &view, asof)).collect())
+}
+
+fn standing(
+    claim: &Claim,
+    receipt: &Option<WireReceipt>,
+    transaction: &Option<WireTransaction>,
+    view: &View,
+    asof: &Head,
+) -> Answer<Standing> {
+    let Some(receipt) = receipt else {
+        return Answer::Value(if transaction.is_some() { Standing::NotFinal } else { Standing::NotSeen });
+    };
+    if receipt.transaction_hash != B256::from(claim.hash) {
+        return Answer::Conflict("gave the receipt of another transaction".to_owned());
+    }
+    let block = receipt.block();
+    if block.number > asof.number {
+        return Answer::Value(Standing::NotFinal);
+    }
+    if !view.is_canonical(block) {
+        return Answer::Abstain(format!("its receipt is of block {} that is not canonical", block.number));
+    }
+    let price = receipt.effective_gas_price.or(transaction.as_ref().and_then(|tx| tx.gas_price));
+    let Some(price) = price else { return Answer::Abstain("its receipt has no gas price".to_owned()) };
+    let fee = U256::from(receipt.gas_used.to::<u64>()) * U256::from(price.to::<u128>());
+    Answer::Value(Standing::Settled(Settlement {
+        hash: claim.hash,
+        block,
+        cost: Cost { units: receipt.gas_used.to(), unit_price: price.to(), fee: RawAmount::from_u256(fee) },
+        effect: effect::check(&claim.transfer, receipt, transaction.as_ref()),
+    }))
+}
+
+/// One node's answer to what became of a nonce.
+async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+    let Binding::Nonce { sender, nonce } = question.binding else {
+        return Ok(Answer::Abstain("this chain has no time windows".to_owned()));
+    };
+    let (sender, asof) = (sender.as_evm(), question.asof);
+    let hashes: Vec<B256> = question.ours.iter().map(|hash| B256::from(*hash)).collect();
+    let receipts = node.ask(|client| client.receipts(&hashes)).await?;
+    let mut numbers: BTreeSet<u64> = receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
+    numbers.insert(asof.number);
+    let view = View::read(node, numbers).await?;
+    if let Some(objection) = view.objection(&asof) {
+        return Ok(objection);
+    }
+    for (hash, receipt) in question.ours.iter().zip(&receipts) {
+        let Some(block) = receipt.as_ref().map(WireReceipt::block) else { continue };
+        if block.number <= asof.number && view.is_canonical(block) {
+            return Ok(Answer::Value(Fate::Ours { hash: *hash, block }));
+        }
+    }
+    if node.ask(|client| client.nonce(sender, At::Number(asof.number))).await? <= nonce {
+        return Ok(Answer::Value(Fate::Open));
+    }
+    // The nonce is used up and none of our receipts says by whom. That they are missing proves nothing (a pruned
+    // index has the same silence), so the transaction that used it must be found.
+    let Some(number) = first_block_above(node, sender, nonce, question.since, asof.number).await? else {
+        return Ok(Answer::Abstain(format!("nonce {nonce} was used before block {}", question.since)));
+    };
+    let blocks = node.ask(|client| client.blocks(number..=number, Detail::Senders)).await?;
+    let Some(block) = blocks.into_iter().next() else {
+        return Ok(Answer::Abstain(format!("does not show block {number}")));
+    };
+    let user = block.transactions.iter().find(|tx| {
+        tx.origin.is_some_and(|(from, used)| from.as_evm() == sender && used == nonce)
+    });
+    let at = BlockRef::from(block.head);
+    Ok(match user {
+        Some(tx) if question.ours.contains(&tx.hash) => Answer::Value(Fate::Ours { hash: tx.hash, block: at }),
+        Some(tx) => Answer::Value(Fate::Foreign { hash: tx.hash, block: at }),
+        None => Answer::Abstain(format!("block {number} does not show who used nonce {nonce}")),
+    })
+}
+
+/// The first block in whose state the sender's count is above this nonce, found by halving.
+async fn first_block_above(
+    node: &Arc<Node<EvmClient>>,
+    sender: EvmAddress,
+    nonce: u64,
+    since: u64,
+    until: u64,
+) -> Result<Option<u64>, NodeError> {
+    let used_at = async |number: u64| {
+        node.ask(|client| client.nonce(sender, At::Number(number))).await.map(|count| count > nonce)
+    };
+    let (mut open, mut used) = (since.min(until), until);
+    if used_at(open).await? {
+        return Ok(None);
+    }
+    while open + 1 < used {
+        let middle = open + (used - open) / 2;
+        if used_at(middle).await? {
+            used = middle;
+        } else {
+            open = middle;
+        }
+    }
+    Ok(Some(used))
+}

@@ -1,0 +1,143 @@
+//! The relay's side of the tables: taking lanes, and writing down what became of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize as _;
+use sqlx::postgres::PgRow;
+use sqlx::{PgPool, Row as _};
+use telemetry::propagation::TraceContext;
+
+use super::{Delivery, OutboxError};
+
+/// An error's text as stored: enough to understand, too little to hurt.
+const LONGEST_ERROR: usize = 1_000;
+
+/// A lane as taken: the messages at its head, in order.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) aggregate: String,
+    pub(super) token: i64,
+    /// The newest message it had when taken.
+    pub(super) last_id: i64,
+    pub(super) tries: u32,
+    pub(super) messages: Vec<Delivery>,
+}
+
+/// What became of a lane.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) aggregate: String,
+    pub(super) token: i64,
+    /// Every message up to this one was acknowledged.
+    pub(super) acked: i64,
+    pub(super) delivered: usize,
+    pub(super) tries: u32,
+    pub(super) failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    /// How long until the next try; `None` parks the lane.
+    pub(super) retry_in: Option<Duration>,
+}
+
+/// Where to look, and how much to take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    pub(super) start: DateTime<Utc>,
+    pub(super) lanes: u32,
+    pub(super) messages_per_lane: u32,
+    pub(super) lease: Duration,
+}
+
+/// The lanes that are now leased to the caller, and where in the order of due times they ended.
+pub(super) async fn claim(
+    pool: &PgPool,
+    reach: Reach,
+) -> Result<(Vec<Lane>, Option<DateTime<Utc>>), OutboxError> {
+    let rows = sqlx::query(include_str!("../../queries/outbox_claim.sql"))
+        .bind(reach.start)
+        .bind(i64::from(reach.lanes))
+        .bind(crate::millis(reach.lease))
+        .bind(i64::from(reach.messages_per_lane))
+        .fetch_all(pool)
+        .await?;
+    let reached = rows.first().map(|row| row.try_get("reached")).transpose()?.flatten();
+    let mut lanes: Vec<Lane> = Vec::new();
+    for row in &rows {
+        let aggregate: String = row.try_get("aggregate")?;
+        let tries = row.try_get::<i32, _>("tries")?.unsigned_abs();
+        if lanes.last().is_none_or(|lane| lane.aggregate != aggregate) {
+            let (token, last_id) = (row.try_get("lease_token")?, row.try_get("last_id")?);
+            lanes.push(Lane { aggregate: aggregate.clone(), token, last_id, tries, messages: Vec::new() });
+        }
+        if let (Some(lane), Some(message)) = (lanes.last_mut(), read(row, aggregate, tries)?) {
+            lane.messages.push(message);
+        }
+    }
+    Ok((lanes, reached))
+}
+
+fn read(row: &PgRow, aggregate: String, tries: u32) -> Result<Option<Delivery>, sqlx::Error> {
+    let Some(id) = row.try_get::<Option<i64>, _>("id")? else { return Ok(None) };
+    let trace: serde_json::Value = row.try_get("trace")?;
+    Ok(Some(Delivery {
+        id,
+        message_id: row.try_get("message_id")?,
+        aggregate,
+        topic: row.try_get("topic")?,
+        payload: row.try_get("payload")?,
+        // A trace that cannot be read is the same as none: it must not hold the message back.
+        trace: TraceContext::deserialize(trace).unwrap_or_default(),
+        created_at: row.try_get("created_at")?,
+        tries,
+    }))
+}
+
+/// Writes down what became of lanes. Those taken over by another relay meanwhile are left alone; returns the rest.
+pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<BTreeSet<String>, OutboxError> {
+    let (names, tokens): (Vec<&str>, Vec<i64>) =
+        outcomes.iter().map(|outcome| (outcome.aggregate.as_str(), outcome.token)).unzip();
+    let mut tx = pool.begin().await?;
+    // Locked first and judged in a second statement: one that waits for a writer in the middle of its work would still
+    // see the lane as it was before, and remove it from under the writer's message.
+    let held: Vec<String> = sqlx::query_scalar(include_str!("../../queries/outbox_hold.sql"))
+        .bind(names)
+        .bind(tokens)
+        .fetch_all(&mut *tx)
+        .await?;
+    let held: BTreeSet<String> = held.into_iter().collect();
+    let mine = || outcomes.iter().filter(|outcome| held.contains(&outcome.aggregate));
+    let failure = |outcome: &Outcome| outcome.failure.as_ref().map(|failure| failure.retry_in);
+    sqlx::query(include_str!("../../queries/outbox_settle.sql"))
+        .bind(mine().map(|outcome| outcome.aggregate.as_str()).collect::<Vec<_>>())
+        .bind(mine().map(|outcome| outcome.acked).collect::<Vec<_>>())
+        .bind(mine().map(|outcome| i32::try_from(outcome.tries).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(mine().map(|o| failure(o).flatten().map_or(0, crate::millis)).collect::<Vec<_>>())
+        .bind(mine().map(|outcome| failure(outcome) == Some(None)).collect::<Vec<_>>())
+        .bind(mine().map(stored_reason).collect::<Vec<_>>())
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(held)
+}
+
+fn stored_reason(outcome: &Outcome) -> Option<String> {
+    let reason = &outcome.failure.as_ref()?.reason;
+    // PostgreSQL's text knows no zero byte, and a receiver's words may hold anything.
+    Some(reason.chars().filter(|symbol| *symbol != '\0').take(LONGEST_ERROR).collect())
+}
+
+/// How long until a lane becomes due or its lease runs out.
+pub(super) async fn next_due(pool: &PgPool) -> Result<Option<Duration>, OutboxError> {
+    let wait: Option<i64> = sqlx::query_scalar(
+        "SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::bigint
+         FROM outbox_lane WHERE parked_at IS NULL",
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(wait.map(|ms| Duration::from_millis(u64::try_from(ms.saturating_add(1)).unwrap_or(0))))
+}

@@ -1,0 +1,349 @@
+//! The relay: takes lanes, delivers their messages outside any transaction, and writes down the result.
+//!
+//! Owns the rhythm and the retry rule. Several relays may run side by side; a lane is leased to one of them at a time, and
+//! one that lost its lease cannot acknowledge.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use futures::future::join_all;
+use sqlx::PgPool;
+use telemetry::propagation::{self, TraceContext};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+use types::Backoff;
+use uuid::Uuid;
+
+use super::lane::{self, Failure, Lane, Outcome, Reach};
+use super::{OutboxError, TOPIC, parked};
+use crate::scan::{Scan, Start};
+use crate::wake::{Wake, Waker};
+
+/// A failed write of results is tried this often before the lanes are left to their leases, and then delivered again.
+const SETTLE_TRIES: u32 = 4;
+const SETTLE_PAUSE: Duration = Duration::from_millis(25);
+/// How long a relay waits after its database failed.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+const GAUGES_EVERY: Duration = Duration::from_secs(10);
+
+/// A message on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Grows within an aggregate.
+    pub id: i64,
+    /// The same at every delivery: what the receiver recognises a repetition by.
+    pub message_id: Uuid,
+    pub aggregate: String,
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub trace: TraceContext,
+    pub created_at: DateTime<Utc>,
+    /// Failed deliveries of its lane's head when the lane was taken.
+    pub tries: u32,
+}
+
+/// Why a delivery failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeliveryError {
+    /// Not now, or nobody knows: the receiver is away, slow or overloaded. Delivered again.
+    #[error("not delivered: {0}")]
+    Transient(String),
+    /// Refused, and it would be refused again: parked at once.
+    #[error("refused: {0}")]
+    Permanent(String),
+}
+
+/// The outside edge: brings one message to its receiver. `Ok` is the receiver's acknowledgement.
+pub trait Deliver: Send + Sync + 'static {
+    fn deliver(&self, delivery: &Delivery) -> impl Future<Output = Result<(), DeliveryError>> + Send;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayConfig {
+    /// Lanes taken at once.
+    pub batch: u32,
+    /// Messages of one lane delivered one after the other before it is given back.
+    pub messages_per_lane: u32,
+    /// Lanes delivered at the same time.
+    pub concurrency: usize,
+    /// Loops side by side, so that one slow receiver does not hold up all others.
+    pub loops: usize,
+    /// How long a lane is held without a word. Must be well above `delivery_timeout`.
+    pub lease: Duration,
+    /// A delivery that takes longer counts as failed for now.
+    pub delivery_timeout: Duration,
+    pub backoff: Backoff,
+    /// The longest sleep.
+    pub longest_wait: Duration,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self {
+            batch: 256,
+            messages_per_lane: 16,
+            concurrency: 64,
+            loops: 2,
+            lease: Duration::from_secs(60),
+            delivery_timeout: Duration::from_secs(10),
+            // About eight hours: an outage of the receiver is not the message's fault.
+            backoff: Backoff {
+                base: Duration::from_millis(200),
+                cap: Some(Duration::from_secs(30)),
+                max_tries: 1_000,
+            },
+            longest_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What one tick did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tick {
+    pub lanes: usize,
+    pub delivered: usize,
+    pub retried: usize,
+    pub parked: usize,
+    /// Lanes that another relay took over before the result could be written: their messages are delivered again.
+    pub lost: usize,
+}
+
+#[derive(Debug)]
+pub struct Relay<D> {
+    pool: PgPool,
+    deliver: Arc<D>,
+    config: RelayConfig,
+    stopping: CancellationToken,
+    place: Mutex<(Scan, DateTime<Utc>)>,
+}
+
+impl<D: Deliver> Relay<D> {
+    #[must_use]
+    pub fn new(pool: PgPool, deliver: D, config: RelayConfig) -> Self {
+        let place = Mutex::new((Scan::new(), DateTime::UNIX_EPOCH));
+        Self { pool, deliver: Arc::new(deliver), config, stopping: CancellationToken::new(), place }
+    }
+
+    /// Delivers until told to stop; deliveries under way are finished then.
+    pub async fn run(&self, waker: &Waker, shutdown: CancellationToken) {
+        let loops = join_all((0..self.config.loops.max(1)).map(|_| self.run_loop(waker)));
+        let stop = async {
+            shutdown.cancelled().await;
+            self.stopping.cancel();
+        };
+        tokio::join!(loops, stop, self.stopping.run_until_cancelled(self.keep_gauges()));
+    }
+
+    async fn run_loop(&self, waker: &Waker) {
+        let mut sleeper = waker.subscribe(TOPIC);
+        while !self.stopping.is_cancelled() {
+            match self.tick().await {
+                Ok(tick) if tick.lanes > 0 => sleeper.awake(),
+                Ok(_) => {
+                    let next = lane::next_due(&self.pool).await.ok().flatten();
+                    let longest = next.unwrap_or(self.config.longest_wait).min(self.config.longest_wait);
+                    let wake = self.stopping.run_until_cancelled(sleeper.wait(longest)).await;
+                    if matches!(wake, None | Some(Wake::Closed)) {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the outbox relay failed; going on"
+                    );
+                    self.stopping.run_until_cancelled(tokio::time::sleep(FAILED_PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    async fn keep_gauges(&self) {
+        loop {
+            match parked::depth(&self.pool).await {
+                Ok(depth) => depth.record(),
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot count the outbox");
+                }
+            }
+            tokio::time::sleep(GAUGES_EVERY).await;
+        }
+    }
+
+    /// Takes a batch of due lanes, delivers, and writes down the results as they come.
+    pub async fn tick(&self) -> Result<Tick, OutboxError> {
+        let began = Instant::now();
+        let lanes = self.claim(began).await?;
+        let mut tick = Tick { lanes: lanes.len(), ..Tick::default() };
+        let mut waiting = lanes.into_iter();
+        let mut running: JoinSet<Outcome> = JoinSet::new();
+        loop {
+            for lane in waiting.by_ref().take(self.config.concurrency.max(1).saturating_sub(running.len())) {
+                running.spawn(self.lane_run(began).deliver(lane));
+            }
+            let Some(first) = running.join_next().await else { return Ok(tick) };
+            let mut finished = vec![first];
+            // What finished meanwhile shares the commit.
+            while let Some(more) = running.try_join_next() {
+                finished.push(more);
+            }
+            let outcomes: Vec<Outcome> = finished
+                .into_iter()
+                // A panic in somebody's `deliver` must not end the relay; that lane comes back when its lease ends.
+                .filter_map(|joined| {
+                    joined.inspect_err(|error| tracing::error!(%error, "a delivery broke down")).ok()
+                })
+                .collect();
+            self.settle(&outcomes, &mut tick).await?;
+        }
+    }
+
+    async fn claim(&self, began: Instant) -> Result<Vec<Lane>, OutboxError> {
+        let (start, from) = self.with_place(|(scan, place)| match scan.start(began) {
+            Start::Head => (Start::Head, DateTime::UNIX_EPOCH),
+            Start::LastPlace => (Start::LastPlace, *place),
+        });
+        let reach = Reach {
+            start: from,
+            lanes: self.config.batch,
+            messages_per_lane: self.config.messages_per_lane.max(1),
+            lease: self.config.lease,
+        };
+        let (lanes, reached) = lane::claim(&self.pool, reach).await?;
+        self.with_place(|(scan, place)| {
+            if start == Start::Head {
+                scan.note_head(began, began.elapsed());
+            }
+            *place = reached.unwrap_or(*place);
+        });
+        Ok(lanes)
+    }
+
+    fn lane_run(&self, began: Instant) -> LaneRun<D> {
+        // The last moment to begin a delivery that surely ends within the lease. Counted from before the lease was asked
+        // for, so it errs on the early side; the database decides in the end.
+        let slack = self.config.lease.saturating_sub(self.config.delivery_timeout);
+        LaneRun {
+            deliver: Arc::clone(&self.deliver),
+            stopping: self.stopping.clone(),
+            timeout: self.config.delivery_timeout,
+            backoff: self.config.backoff,
+            begin_before: began + slack,
+        }
+    }
+
+    async fn settle(&self, outcomes: &[Outcome], tick: &mut Tick) -> Result<(), OutboxError> {
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        let mut tries = 0;
+        let held = loop {
+            match lane::settle(&self.pool, outcomes).await {
+                Ok(held) => break held,
+                Err(error) if error.is_transient() && tries < SETTLE_TRIES => {
+                    tokio::time::sleep(SETTLE_PAUSE * 2u32.pow(tries)).await;
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        for outcome in outcomes {
+            if held.contains(&outcome.aggregate) {
+                tick.count(outcome);
+            } else {
+                tick.lost += 1;
+                tracing::warn!(aggregate = %outcome.aggregate, "another relay took the lane over; delivered twice");
+            }
+        }
+        Ok(())
+    }
+
+    fn with_place<T>(&self, look: impl FnOnce(&mut (Scan, DateTime<Utc>)) -> T) -> T {
+        // Hints only: a panic elsewhere leaves nothing here that could mislead.
+        look(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Tick {
+    fn count(&mut self, outcome: &Outcome) {
+        self.delivered += outcome.delivered;
+        metrics::counter!("bursar_outbox_delivered_messages_total").increment(outcome.delivered as u64);
+        match &outcome.failure {
+            None => {}
+            Some(Failure { retry_in: Some(delay), reason }) => {
+                self.retried += 1;
+                metrics::counter!("bursar_outbox_failed_deliveries_total").increment(1);
+                tracing::warn!(aggregate = %outcome.aggregate, tries = outcome.tries, ?delay, reason, "not delivered; will retry");
+            }
+            Some(Failure { retry_in: None, reason }) => {
+                self.parked += 1;
+                metrics::counter!("bursar_outbox_parked_messages_total").increment(1);
+                tracing::error!(aggregate = %outcome.aggregate, tries = outcome.tries, reason, "message parked");
+            }
+        }
+    }
+}
+
+/// What the delivery of one lane needs to know.
+struct LaneRun<D> {
+    deliver: Arc<D>,
+    stopping: CancellationToken,
+    timeout: Duration,
+    backoff: Backoff,
+    begin_before: Instant,
+}
+
+impl<D: Deliver> LaneRun<D> {
+    async fn deliver(self, lane: Lane) -> Outcome {
+        let Lane { aggregate, token, last_id, tries, messages } = lane;
+        let mut outcome = Outcome { aggregate, token, acked: 0, delivered: 0, tries, failure: None };
+        if messages.is_empty() {
+            outcome.acked = last_id;
+        }
+        for message in &messages {
+            if self.stopping.is_cancelled() || Instant::now() >= self.begin_before {
+                break;
+            }
+            match self.deliver_one(message).await {
+                Ok(()) => {
+                    outcome.acked = message.id;
+                    outcome.delivered += 1;
+                    outcome.tries = 0;
+                }
+                Err(error) => {
+                    outcome.tries = outcome.tries.saturating_add(1);
+                    outcome.failure = Some(self.judge(&error, outcome.tries));
+                    break;
+                }
+            }
+        }
+        outcome
+    }
+
+    async fn deliver_one(&self, message: &Delivery) -> Result<(), DeliveryError> {
+        let span = tracing::info_span!(
+            "outbox.deliver",
+            topic = %message.topic,
+            aggregate = %message.aggregate,
+            message_id = %message.message_id,
+        );
+        propagation::attach(&message.trace, &span);
+        match tokio::time::timeout(self.timeout, self.deliver.deliver(message)).instrument(span).await {
+            Ok(result) => result,
+            Err(_) => {
+                Err(DeliveryError::Transient(format!("no answer within {} ms", self.timeout.as_millis())))
+            }
+        }
+    }
+
+    fn judge(&self, error: &DeliveryError, tries: u32) -> Failure {
+        let retry_in = match error {
+            DeliveryError::Permanent(_) => None,
+            DeliveryError::Transient(_) if self.backoff.exhausted(tries) => None,
+            DeliveryError::Transient(_) => Some(self.backoff.delay(tries.saturating_sub(1))),
+        };
+        Failure { reason: error.to_string(), retry_in }
+    }
+}

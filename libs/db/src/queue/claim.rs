@@ -1,0 +1,177 @@
+//! Handing out jobs: the claim, and the return of leases that ran out.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgPool, Row as _};
+use types::Priority;
+use uuid::Uuid;
+
+use super::{Lease, Queue, QueueError};
+use crate::scan::{Scan, Start};
+
+/// Under full load a claim looks for expired leases no more often than this. An idle one always looks.
+const RECLAIM_EVERY: Duration = Duration::from_secs(1);
+/// How many expired leases one look returns: bounded, so that a claim after a long outage stays short.
+const RECLAIM_LIMIT: u32 = 1_000;
+
+/// Most urgent first: the order in which a claim reads the ranks.
+const RANKS: [i16; 4] =
+    [Priority::Urgent.rank(), Priority::High.rank(), Priority::Normal.rank(), Priority::Low.rank()];
+
+pub(super) const fn ranks() -> [i16; 4] {
+    RANKS
+}
+
+/// Where the last claim ended in each rank, and when leases were last looked at.
+#[derive(Debug)]
+pub(super) struct Places {
+    scan: Scan,
+    last: [(DateTime<Utc>, Uuid); RANKS.len()],
+    reclaimed_at: Option<Instant>,
+}
+
+/// Before every job there is.
+const HEAD: (DateTime<Utc>, Uuid) = (DateTime::UNIX_EPOCH, Uuid::nil());
+
+impl Places {
+    pub(super) const fn new() -> Self {
+        Self { scan: Scan::new(), last: [HEAD; RANKS.len()], reclaimed_at: None }
+    }
+
+    fn moved_to(&mut self, leases: &[Lease]) {
+        for (place, rank) in self.last.iter_mut().zip(RANKS) {
+            let of_rank = leases.iter().filter(|lease| lease.priority.rank() == rank);
+            if let Some(last) = of_rank.map(|lease| (lease.due_at, lease.job_id)).max() {
+                *place = last;
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// Leases up to `batch` due jobs to `owner`, the most urgent first and then the longest due. Leases that ran out are
+    /// taken back along the way.
+    pub async fn claim(
+        &self,
+        pool: &PgPool,
+        owner: &str,
+        batch: u32,
+        lease_ttl: Duration,
+    ) -> Result<Vec<Lease>, QueueError> {
+        let mut connection = pool.acquire().await?;
+        self.claim_in(&mut connection, owner, batch, lease_ttl).await
+    }
+
+    /// The same as part of a transaction, or on a connection the caller keeps: a worker that does spares itself the
+    /// pool's round trip for each statement.
+    pub async fn claim_in(
+        &self,
+        tx: &mut PgConnection,
+        owner: &str,
+        batch: u32,
+        lease_ttl: Duration,
+    ) -> Result<Vec<Lease>, QueueError> {
+        let looked = self.reclaim_is_due();
+        if looked {
+            self.reclaim_in(tx, RECLAIM_LIMIT).await?;
+        }
+        let mut leases = self.claim_once(tx, owner, batch, lease_ttl).await?;
+        let short = batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
+        // With capacity to spare, an expired lease should not wait for the next round.
+        if short > 0 && !looked && self.reclaim_in(tx, RECLAIM_LIMIT).await? > 0 {
+            leases.extend(self.claim_once(tx, owner, short, lease_ttl).await?);
+        }
+        if !leases.is_empty() {
+            metrics::counter!("bursar_queue_claimed_jobs_total", "queue" => self.name().to_owned())
+                .increment(leases.len() as u64);
+        }
+        Ok(leases)
+    }
+
+    /// Moves up to `limit` leases that ran out back among the waiting jobs. Their tries stay; `lapses` grows, so that a job
+    /// that kills its workers can be told from one that fails.
+    pub async fn reclaim_expired(&self, pool: &PgPool, limit: u32) -> Result<u64, QueueError> {
+        let mut connection = pool.acquire().await?;
+        self.reclaim_in(&mut connection, limit).await
+    }
+
+    async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32) -> Result<u64, QueueError> {
+        let moved = sqlx::query(include_str!("../../queries/queue_reclaim.sql"))
+            .bind(self.name())
+            .bind(i64::from(limit))
+            .execute(tx)
+            .await?
+            .rows_affected();
+        self.with_places(|places| places.reclaimed_at = Some(Instant::now()));
+        if moved > 0 {
+            tracing::warn!(queue = self.name(), jobs = moved, "leases ran out; their jobs wait again");
+            metrics::counter!("bursar_queue_lapsed_leases_total", "queue" => self.name().to_owned())
+                .increment(moved);
+        }
+        Ok(moved)
+    }
+
+    async fn claim_once(
+        &self,
+        tx: &mut PgConnection,
+        owner: &str,
+        batch: u32,
+        lease_ttl: Duration,
+    ) -> Result<Vec<Lease>, QueueError> {
+        let began = Instant::now();
+        let (start, places) = self.with_places(|places| match places.scan.start(began) {
+            Start::Head => (Start::Head, [HEAD; RANKS.len()]),
+            Start::LastPlace => (Start::LastPlace, places.last),
+        });
+        let (due, ids): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+        let rows = sqlx::query(include_str!("../../queries/queue_claim.sql"))
+            .bind(self.name())
+            .bind(RANKS)
+            .bind(due)
+            .bind(ids)
+            .bind(i64::from(batch))
+            .bind(owner)
+            .bind(crate::millis(lease_ttl))
+            .fetch_all(tx)
+            .await?;
+        let mut leases = rows.iter().map(|row| read_lease(row, owner)).collect::<Result<Vec<_>, _>>()?;
+        // The rows come in the order of their places on disk.
+        leases.sort_unstable_by_key(|lease| (std::cmp::Reverse(lease.priority), lease.due_at, lease.job_id));
+        self.with_places(|places| {
+            if start == Start::Head {
+                places.scan.note_head(began, began.elapsed());
+            }
+            places.moved_to(&leases);
+        });
+        Ok(leases)
+    }
+
+    fn reclaim_is_due(&self) -> bool {
+        self.with_places(|places| places.reclaimed_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY))
+    }
+
+    fn with_places<T>(&self, look: impl FnOnce(&mut Places) -> T) -> T {
+        // What is kept are hints; one left half-written by a panic costs a search from the head at worst.
+        look(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn read_lease(row: &PgRow, owner: &str) -> Result<Lease, sqlx::Error> {
+    let priority =
+        Priority::from_rank(row.try_get("rank")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    let count = |column: &str| row.try_get::<i32, _>(column).map(i32::unsigned_abs);
+    Ok(Lease {
+        job_id: row.try_get("job_id")?,
+        token: row.try_get("token")?,
+        owner: owner.to_owned(),
+        priority,
+        tries: count("tries")?,
+        lapses: count("lapses")?,
+        due_at: row.try_get("due_at")?,
+        claimed_at: row.try_get("claimed_at")?,
+        lease_until: row.try_get("lease_until")?,
+    })
+}

@@ -1,0 +1,175 @@
+//! What an owner may do with a lease: check it, lengthen it, end it.
+//!
+//! Every statement here names the token and compares with the database's clock; none asks this process what time it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool, Row as _};
+use types::Priority;
+use uuid::Uuid;
+
+use super::{Queue, QueueError};
+
+/// One claim of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    pub job_id: Uuid,
+    /// Greater than that of any earlier claim: whoever sees a smaller one is looking at a former owner.
+    pub token: i64,
+    pub owner: String,
+    pub priority: Priority,
+    /// Tries counted so far, by `retry_in`.
+    pub tries: u32,
+    /// How often a lease on this job ran out.
+    pub lapses: u32,
+    pub due_at: DateTime<Utc>,
+    pub claimed_at: DateTime<Utc>,
+    /// By the database's clock. To be shown; comparing it with our own clock proves nothing.
+    pub lease_until: DateTime<Utc>,
+}
+
+impl Queue {
+    /// Locks the lease until the transaction ends, or says that it is lost. Whatever the transaction then writes is
+    /// written by the owner: nobody can take the job before it commits.
+    pub async fn guard_in(&self, tx: &mut PgConnection, lease: &Lease) -> Result<(), QueueError> {
+        let held = sqlx::query(
+            "SELECT FROM job_lease WHERE job_id = $1 AND queue = $2 AND token = $3 AND lease_until > clock_timestamp()
+             FOR UPDATE",
+        )
+        .bind(lease.job_id)
+        .bind(self.name())
+        .bind(lease.token)
+        .fetch_optional(tx)
+        .await?;
+        held.map(|_| ()).ok_or_else(|| self.lost(lease))
+    }
+
+    /// Locks those leases of a batch that still hold; returns their jobs.
+    pub async fn guard_many_in(
+        &self,
+        tx: &mut PgConnection,
+        leases: &[Lease],
+    ) -> Result<Vec<Uuid>, QueueError> {
+        let (ids, tokens) = sorted(leases);
+        let held = sqlx::query_scalar(
+            "SELECT lease.job_id FROM job_lease AS lease
+             JOIN unnest($2::uuid[], $3::bigint[]) AS mine (job_id, token) USING (job_id, token)
+             WHERE lease.queue = $1 AND lease.lease_until > clock_timestamp()
+             ORDER BY lease.job_id FOR UPDATE OF lease",
+        );
+        Ok(held.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
+    }
+
+    /// Lengthens a lease to `ttl` from now.
+    pub async fn extend(&self, pool: &PgPool, lease: &Lease, ttl: Duration) -> Result<Lease, QueueError> {
+        let extended = self.extend_many(pool, std::slice::from_ref(lease), ttl).await?;
+        extended.into_iter().next().ok_or_else(|| self.lost(lease))
+    }
+
+    /// Lengthens those leases that still hold, and returns them. What is missing from the answer is lost.
+    pub async fn extend_many(
+        &self,
+        pool: &PgPool,
+        leases: &[Lease],
+        ttl: Duration,
+    ) -> Result<Vec<Lease>, QueueError> {
+        let (ids, tokens) = sorted(leases);
+        let rows = sqlx::query(
+            "UPDATE job_lease AS lease SET lease_until = clock_timestamp() + $4 * interval '1 ms'
+             FROM unnest($2::uuid[], $3::bigint[]) AS mine (job_id, token)
+             WHERE lease.job_id = mine.job_id AND lease.queue = $1 AND lease.token = mine.token
+               AND lease.lease_until > clock_timestamp()
+             RETURNING lease.job_id, lease.lease_until",
+        )
+        .bind(self.name())
+        .bind(ids)
+        .bind(tokens)
+        .bind(crate::millis(ttl))
+        .fetch_all(pool)
+        .await?;
+        let mut until: BTreeMap<Uuid, DateTime<Utc>> = BTreeMap::new();
+        for row in rows {
+            until.insert(row.try_get("job_id")?, row.try_get("lease_until")?);
+        }
+        let held = leases.iter().filter_map(|lease| {
+            until.get(&lease.job_id).map(|lease_until| Lease { lease_until: *lease_until, ..lease.clone() })
+        });
+        Ok(held.collect())
+    }
+
+    /// Ends the job, together with what the transaction says about it.
+    pub async fn complete_in(&self, tx: &mut PgConnection, lease: &Lease) -> Result<(), QueueError> {
+        let ended = sqlx::query(
+            "DELETE FROM job_lease WHERE job_id = $1 AND queue = $2 AND token = $3 AND lease_until > clock_timestamp()",
+        )
+        .bind(lease.job_id)
+        .bind(self.name())
+        .bind(lease.token)
+        .execute(tx)
+        .await?;
+        if ended.rows_affected() == 1 { Ok(()) } else { Err(self.lost(lease)) }
+    }
+
+    /// Ends many jobs at once; returns those that were still held. What is missing from the answer is lost.
+    pub async fn complete_many(&self, pool: &PgPool, leases: &[Lease]) -> Result<Vec<Uuid>, QueueError> {
+        let mut connection = pool.acquire().await?;
+        self.complete_many_in(&mut connection, leases).await
+    }
+
+    /// The same as part of a transaction, or on a connection the caller keeps.
+    pub async fn complete_many_in(
+        &self,
+        tx: &mut PgConnection,
+        leases: &[Lease],
+    ) -> Result<Vec<Uuid>, QueueError> {
+        let (ids, tokens) = sorted(leases);
+        let ended = sqlx::query_scalar(
+            "DELETE FROM job_lease AS lease USING unnest($2::uuid[], $3::bigint[]) AS mine (job_id, token)
+             WHERE lease.job_id = mine.job_id AND lease.queue = $1 AND lease.token = mine.token
+               AND lease.lease_until > clock_timestamp()
+             RETURNING lease.job_id",
+        );
+        Ok(ended.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
+    }
+
+    /// Gives the job back, due again after `delay`. Returns the tries counted: one more if `count_try`, and counted only
+    /// here, so that a crash or a wait for something else costs none.
+    pub async fn retry_in(
+        &self,
+        tx: &mut PgConnection,
+        lease: &Lease,
+        delay: Duration,
+        count_try: bool,
+    ) -> Result<u32, QueueError> {
+        let row = sqlx::query(include_str!("../../queries/queue_retry.sql"))
+            .bind(self.name())
+            .bind(lease.job_id)
+            .bind(lease.token)
+            .bind(crate::millis(delay))
+            .bind(i32::from(count_try))
+            .fetch_optional(tx)
+            .await?
+            .ok_or_else(|| self.lost(lease))?;
+        Ok(row.try_get::<i32, _>("tries")?.unsigned_abs())
+    }
+
+    /// Gives the job back at once, uncounted: the owner is shutting down, or cannot do it now.
+    pub async fn release(&self, pool: &PgPool, lease: &Lease) -> Result<(), QueueError> {
+        let mut connection = pool.acquire().await?;
+        self.retry_in(&mut connection, lease, Duration::ZERO, false).await?;
+        Ok(())
+    }
+
+    fn lost(&self, lease: &Lease) -> QueueError {
+        QueueError::LeaseLost { queue: self.name().to_owned(), job_id: lease.job_id, token: lease.token }
+    }
+}
+
+/// In the order of ids, so that two statements over the same leases (a heartbeat and a completion) lock them alike.
+fn sorted(leases: &[Lease]) -> (Vec<Uuid>, Vec<i64>) {
+    let mut pairs: Vec<(Uuid, i64)> = leases.iter().map(|lease| (lease.job_id, lease.token)).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().unzip()
+}

@@ -1,0 +1,254 @@
+//! Is this server fit to be called? Kept up to date by checks of what it depends on.
+//!
+//! Owns the statuses behind `grpc.health.v1` and `/readyz`: one per service, one per check, and `""` for all of it. A
+//! service is SERVING while every critical check passed last time and the server is not draining. A check that has not
+//! run yet, does not answer in time or panics has failed. It never restarts anything: recovery is the next check passing.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
+
+/// How often histogram samples are folded, see `telemetry::metrics::Metrics::upkeep`.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// How dependencies are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// Pause between two runs of a check.
+    pub interval_ms: u64,
+    /// A check that takes longer has failed.
+    pub timeout_ms: u64,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self { interval_ms: 1000, timeout_ms: 2000 }
+    }
+}
+
+type Run = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// One dependency and how to ask it.
+#[derive(Clone)]
+pub(super) struct Check {
+    name: String,
+    critical: bool,
+    run: Run,
+}
+
+impl Check {
+    pub(super) fn new<F, Fut, E>(name: String, critical: bool, check: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        let run: Run = Arc::new(move || {
+            let future = check();
+            async move { future.await.map_err(|error| error.to_string()) }.boxed()
+        });
+        Self { name, critical, run }
+    }
+}
+
+/// The state of one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Whether it passed last time.
+    pub ok: bool,
+    /// Whether the server counts on it.
+    pub critical: bool,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The state of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// `ok`, `failing` or `draining`.
+    pub status: &'static str,
+    /// Each check by name.
+    pub checks: BTreeMap<String, CheckReport>,
+}
+
+impl Report {
+    /// Whether calls are welcome.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.status == "ok"
+    }
+}
+
+struct State {
+    checks: BTreeMap<String, CheckReport>,
+    draining: bool,
+    /// What was last told, so that watchers hear of changes only.
+    told: HashMap<String, ServingStatus>,
+}
+
+/// A handle on the statuses.
+#[derive(Clone)]
+pub struct Health {
+    /// Held while statuses are told: two checks that finish together must not overwrite each other's verdict.
+    state: Arc<Mutex<State>>,
+    reporter: HealthReporter,
+    services: Arc<[&'static str]>,
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").field("services", &self.services).finish_non_exhaustive()
+    }
+}
+
+impl Health {
+    pub(super) fn new(
+        services: &Arc<[&'static str]>,
+        checks: &[Check],
+    ) -> (Self, HealthServer<HealthService>) {
+        let reporter = HealthReporter::new();
+        let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
+        let unknown = |check: &Check| CheckReport {
+            ok: false,
+            critical: check.critical,
+            error: Some("not checked yet".to_owned()),
+        };
+        let checks = checks.iter().map(|check| (check.name.clone(), unknown(check))).collect();
+        let state = State { checks, draining: false, told: HashMap::new() };
+        (Self { state: Arc::new(Mutex::new(state)), reporter, services: Arc::clone(services) }, service)
+    }
+
+    /// The whole picture.
+    pub async fn report(&self) -> Report {
+        let state = self.state.lock().await;
+        Report { status: state.status(), checks: state.checks.clone() }
+    }
+
+    /// NOT_SERVING from now on, whatever the checks say.
+    pub(super) async fn drain(&self) {
+        let mut state = self.state.lock().await;
+        state.draining = true;
+        self.tell(&mut state).await;
+    }
+
+    /// Tells the statuses as they are, for the start.
+    pub(super) async fn publish(&self) {
+        self.tell(&mut *self.state.lock().await).await;
+    }
+
+    async fn record(&self, name: &str, outcome: Result<(), String>) {
+        let mut state = self.state.lock().await;
+        let Some(check) = state.checks.get_mut(name) else { return };
+        match (&outcome, check.ok) {
+            (Ok(()), false) => tracing::info!(check = name, "check passes"),
+            (Err(error), true) => tracing::warn!(check = name, error, "check fails"),
+            // Said once when it changes, and again when the reason does.
+            (Err(error), false) if check.error.as_ref() != Some(error) => {
+                tracing::warn!(check = name, error, "check fails");
+            }
+            _ => {}
+        }
+        metrics::gauge!("bursar_health_check", "check" => name.to_owned()).set(if outcome.is_ok() {
+            1.0
+        } else {
+            0.0
+        });
+        check.ok = outcome.is_ok();
+        check.error = outcome.err();
+        self.tell(&mut state).await;
+    }
+
+    async fn tell(&self, state: &mut State) {
+        let overall = serving(state.status() == "ok");
+        let mut now: Vec<(&str, ServingStatus)> = vec![("", overall)];
+        now.extend(self.services.iter().map(|service| (*service, overall)));
+        now.extend(
+            state.checks.iter().map(|(name, check)| (name.as_str(), serving(check.ok && !state.draining))),
+        );
+        let changed: Vec<(String, ServingStatus)> = now
+            .into_iter()
+            .filter(|(name, status)| state.told.get(*name) != Some(status))
+            .map(|(name, status)| (name.to_owned(), status))
+            .collect();
+        for (name, status) in changed {
+            self.reporter.set_service_status(&name, status).await;
+            state.told.insert(name, status);
+        }
+    }
+}
+
+impl State {
+    fn status(&self) -> &'static str {
+        if self.draining {
+            "draining"
+        } else if self.checks.values().all(|check| check.ok || !check.critical) {
+            "ok"
+        } else {
+            "failing"
+        }
+    }
+}
+
+fn serving(yes: bool) -> ServingStatus {
+    if yes { ServingStatus::Serving } else { ServingStatus::NotServing }
+}
+
+/// Starts the check loops; they end when the server drains.
+pub(super) fn spawn(
+    health: &Health,
+    checks: Vec<Check>,
+    config: HealthConfig,
+    draining: CancellationToken,
+) -> TaskTracker {
+    let tracker = TaskTracker::new();
+    for check in checks {
+        let (health, draining) = (health.clone(), draining.clone());
+        tracker.spawn(async move {
+            let watch = async {
+                loop {
+                    let outcome = run(&check, Duration::from_millis(config.timeout_ms)).await;
+                    health.record(&check.name, outcome).await;
+                    tokio::time::sleep(Duration::from_millis(config.interval_ms)).await;
+                }
+            };
+            draining.run_until_cancelled(watch).await;
+        });
+    }
+    tracker.spawn(async move {
+        let upkeep = async {
+            loop {
+                telemetry::metrics::install().upkeep();
+                tokio::time::sleep(UPKEEP_EVERY).await;
+            }
+        };
+        draining.run_until_cancelled(upkeep).await;
+    });
+    tracker.close();
+    tracker
+}
+
+async fn run(check: &Check, limit: Duration) -> Result<(), String> {
+    // A panic must count as a failure: were the loop to die, its last success would stand for ever.
+    let guarded = AssertUnwindSafe(async { (check.run)().await }).catch_unwind();
+    match tokio::time::timeout(limit, guarded).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Err("the check itself panicked".to_owned()),
+        Err(_) => Err(format!("no answer within {} ms", limit.as_millis())),
+    }
+}

@@ -1,0 +1,376 @@
+//! The server: one port for gRPC, `/metrics`, `/livez`, `/readyz` and any plain HTTP routes of the service.
+//!
+//! Owns the order of start and stop. Start: bind, then check dependencies, and be SERVING only when the critical ones have
+//! answered. Stop: say NOT_SERVING, stop accepting, tell streams, wait for what is in flight up to a limit, then drop it.
+//! It never exits the process and never installs signal handlers.
+
+mod conn;
+mod health;
+mod ops;
+
+use std::{convert::Infallible, fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{body::Body, server::NamedService, service::Routes};
+use tower::{Service, ServiceBuilder};
+
+use self::health::Check;
+pub use self::health::{CheckReport, Health, HealthConfig, Report};
+use crate::{
+    auth::Auth,
+    layer::{
+        Inner, Through,
+        auth::{Admission, HttpAdmission},
+        call::Naming,
+        metrics::{self, Metrics},
+        panic::CatchPanic,
+        shed::Shed,
+        timeout::Timeout,
+        trace::Trace,
+    },
+    role::Role,
+    tls::{self, TlsConfig, TlsError},
+};
+
+/// How a server listens and what it admits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Address and port; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// TLS, or plain text without it.
+    pub tls: Option<TlsConfig>,
+    /// Bounds.
+    pub limits: Limits,
+    /// How dependencies are checked.
+    pub health: HealthConfig,
+}
+
+impl ServerConfig {
+    /// Plain text on an address, with default limits.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, tls: None, limits: Limits::default(), health: HealthConfig::default() }
+    }
+}
+
+/// Bounds of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests at a time.
+    pub concurrency: usize,
+    /// Open streams at a time.
+    pub streams: usize,
+    /// Open connections at a time.
+    pub connections: usize,
+    /// Longest time to an answer.
+    pub timeout_ms: u64,
+    /// Largest request message.
+    pub max_message_bytes: u64,
+    /// How long to stay open, already NOT_SERVING, so that load balancers look elsewhere before the door closes.
+    pub notice_ms: u64,
+    /// How long to wait for what is in flight before dropping it.
+    pub drain_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            concurrency: 512,
+            streams: 1024,
+            connections: 4096,
+            timeout_ms: 30_000,
+            max_message_bytes: 4 * 1024 * 1024,
+            notice_ms: 0,
+            drain_ms: 10_000,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {listen}: {} (server.listen)", plain(source))]
+    Listen {
+        /// The address asked for.
+        listen: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Certificates are unusable.
+    #[error("cannot set up TLS (server.tls)")]
+    Tls(#[from] TlsError),
+    /// The descriptors do not decode.
+    #[error("cannot set up reflection")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// What went wrong, without the system's error number.
+fn plain(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "address already in use".to_owned(),
+        std::io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Tells a handler that the server is going away. Streams should end themselves soon after.
+#[derive(Debug, Clone)]
+pub struct Draining(CancellationToken);
+
+impl Draining {
+    pub(crate) fn new(token: CancellationToken) -> Self {
+        Self(token)
+    }
+
+    /// The token of a request's server; one that never fires outside a server.
+    #[must_use]
+    pub fn of<T>(request: &tonic::Request<T>) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(CancellationToken::new()))
+    }
+
+    /// Whether draining has begun.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Waits until draining begins.
+    pub async fn begun(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// A server being put together.
+pub struct Server {
+    config: ServerConfig,
+    auth: Auth,
+    routes: Routes,
+    services: Vec<&'static str>,
+    open_http: axum::Router,
+    guarded_http: Vec<(Vec<Role>, axum::Router)>,
+    checks: Vec<Check>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("config", &self.config)
+            .field("services", &self.services)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// An empty server that knows no callers.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        Self {
+            config,
+            auth: Auth::default(),
+            routes: Routes::default(),
+            services: Vec::new(),
+            open_http: axum::Router::new(),
+            guarded_http: Vec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    /// Who may call.
+    #[must_use]
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// Adds a gRPC service. Its contract must be among the descriptors, or nobody may call it.
+    #[must_use]
+    pub fn service<S>(mut self, service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
+        S::Response: axum::response::IntoResponse,
+        S::Future: Send + 'static,
+    {
+        self.services.push(S::NAME);
+        self.routes = self.routes.add_service(service);
+        self
+    }
+
+    /// Adds plain HTTP routes that anybody may call.
+    #[must_use]
+    pub fn http(mut self, router: axum::Router) -> Self {
+        self.open_http = self.open_http.merge(router);
+        self
+    }
+
+    /// Adds plain HTTP routes for callers with one of these roles.
+    #[must_use]
+    pub fn http_for(mut self, roles: impl IntoIterator<Item = Role>, router: axum::Router) -> Self {
+        self.guarded_http.push((roles.into_iter().collect(), router));
+        self
+    }
+
+    /// Adds a dependency check, run again and again. It has a health name of its own; while a critical one fails, the
+    /// whole server is NOT_SERVING, and it recovers by itself.
+    #[must_use]
+    pub fn check<F, Fut, E>(mut self, name: impl Into<String>, critical: bool, check: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: fmt::Display,
+    {
+        self.checks.push(Check::new(name.into(), critical, check));
+        self
+    }
+
+    /// Takes the port. Nothing is answered before [`Bound::serve`].
+    ///
+    /// # Errors
+    /// When the port cannot be had or the certificates cannot be used.
+    pub async fn bind(self) -> Result<Bound, ServerError> {
+        let tls = self.config.tls.as_ref().map(tls::server).transpose()?;
+        let listen = self.config.listen;
+        let listener =
+            TcpListener::bind(listen).await.map_err(|source| ServerError::Listen { listen, source })?;
+        let local_addr = listener.local_addr().map_err(|source| ServerError::Listen { listen, source })?;
+        let services: Arc<[&'static str]> = self.services.into();
+        let (health, health_service) = Health::new(&services, &self.checks);
+
+        let mut routes = self.routes.add_service(health_service);
+        let reflect = || reflection(&services);
+        routes = routes.add_service(reflect().build_v1()?).add_service(reflect().build_v1alpha()?);
+        let mut router = routes.into_axum_router().reset_fallback().merge(self.open_http);
+        for (roles, guarded) in self.guarded_http {
+            let admission = HttpAdmission { auth: self.auth.clone(), roles: roles.into() };
+            router = router.merge(ops::guard(guarded, admission));
+        }
+        let router = router.merge(ops::router(health.clone())).fallback(ops::missing);
+        Ok(Bound {
+            config: self.config,
+            auth: self.auth,
+            services,
+            routes: Routes::from(router).prepare(),
+            checks: self.checks,
+            health,
+            listener,
+            local_addr,
+            tls,
+        })
+    }
+
+    /// Binds and serves until `shutdown`, then drains.
+    ///
+    /// # Errors
+    /// When the port cannot be had or the certificates cannot be used.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ServerError> {
+        self.bind().await?.serve(shutdown).await;
+        Ok(())
+    }
+}
+
+fn reflection<'a>(services: &[&'static str]) -> tonic_reflection::server::Builder<'a> {
+    let mut builder = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name("grpc.health.v1.Health")
+        .with_service_name("grpc.reflection.v1.ServerReflection");
+    // All contracts are in one set; a server advertises only what it serves.
+    for service in services {
+        builder = builder.with_service_name(*service);
+    }
+    builder
+}
+
+/// A server that has its port.
+pub struct Bound {
+    config: ServerConfig,
+    auth: Auth,
+    services: Arc<[&'static str]>,
+    routes: Routes,
+    checks: Vec<Check>,
+    health: Health,
+    listener: TcpListener,
+    local_addr: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound").field("local_addr", &self.local_addr).finish_non_exhaustive()
+    }
+}
+
+impl Bound {
+    /// The address in use, with the real port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What health says, for other routes and tests.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    /// Serves until `shutdown`, then drains.
+    pub async fn serve(self, shutdown: CancellationToken) {
+        telemetry::metrics::install();
+        metrics::describe();
+        let draining = CancellationToken::new();
+        let limits = self.config.limits.clone();
+        let stack = stack(self.routes, &limits, self.auth, self.services, draining.clone());
+        let health = self.health;
+        // Before the first connection: a server must not claim to be SERVING before it has asked its dependencies.
+        health.publish().await;
+        let background = health::spawn(&health, self.checks, self.config.health, draining.clone());
+        let listening = conn::Listening {
+            listener: self.listener,
+            tls: self.tls,
+            connections: limits.connections,
+            stop: CancellationToken::new(),
+            draining: draining.clone(),
+            abort: CancellationToken::new(),
+        };
+        tracing::info!(listen = %self.local_addr, tls = listening.tls.is_some(), "listening");
+        let (stop, abort) = (listening.stop.clone(), listening.abort.clone());
+        let connections = conn::spawn(listening, stack);
+
+        shutdown.cancelled().await;
+        tracing::info!(drain_ms = limits.drain_ms, "draining");
+        // NOT_SERVING first: whoever watches must learn it while they can still ask.
+        health.drain().await;
+        tokio::time::sleep(Duration::from_millis(limits.notice_ms)).await;
+        stop.cancel();
+        draining.cancel();
+        let drained = tokio::time::timeout(Duration::from_millis(limits.drain_ms), connections.wait()).await;
+        if drained.is_err() {
+            tracing::warn!(open = connections.len(), "drain limit reached, dropping what is left");
+            abort.cancel();
+            connections.wait().await;
+        }
+        background.wait().await;
+        tracing::info!("stopped serving");
+    }
+}
+
+fn stack(
+    routes: Routes,
+    limits: &Limits,
+    auth: Auth,
+    services: Arc<[&'static str]>,
+    draining: CancellationToken,
+) -> impl Inner {
+    // The order and its reasons: see `crate::layer`.
+    ServiceBuilder::new()
+        .layer(Through(Naming { draining }))
+        .layer(Through(Trace))
+        .layer(Through(Metrics))
+        .layer(Through(CatchPanic))
+        .layer(Through(Admission { auth, services }))
+        .layer(Through(Shed::new(limits)))
+        .layer(Through(Timeout { limit: Duration::from_millis(limits.timeout_ms) }))
+        .service(routes)
+}

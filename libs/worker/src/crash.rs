@@ -1,0 +1,63 @@
+//! Places at which a test build may be killed, as by `kill -9` at that very instruction.
+//!
+//! With the feature `crash-points` off, which is the default, a crash point is nothing. With it on, `BURSAR_CRASH_POINT=name`
+//! aborts the process the first time `name` is passed, `name:3` the third time.
+
+/// Aborts the process here if the environment asks for it. Does nothing without the feature `crash-points`.
+#[inline]
+pub fn crash_point(name: &str) {
+    #[cfg(feature = "crash-points")]
+    armed::pass(name);
+    #[cfg(not(feature = "crash-points"))]
+    let _ = name;
+}
+
+#[cfg(any(feature = "crash-points", test))]
+mod armed {
+    #[derive(Debug, PartialEq, Eq)]
+    pub(super) struct Order {
+        pub(super) name: String,
+        pub(super) pass: u64,
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Order> {
+        let (name, pass) = match text.rsplit_once(':') {
+            Some((name, pass)) => (name, pass.parse().ok().filter(|pass| *pass > 0)?),
+            None => (text, 1),
+        };
+        (!name.is_empty()).then(|| Order { name: name.to_owned(), pass })
+    }
+
+    #[cfg(feature = "crash-points")]
+    pub(super) fn pass(name: &str) {
+        use std::sync::OnceLock;
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        const VARIABLE: &str = "BURSAR_CRASH_POINT";
+        static ORDER: OnceLock<Option<Order>> = OnceLock::new();
+        static PASSED: AtomicU64 = AtomicU64::new(0);
+        let order = ORDER.get_or_init(|| std::env::var(VARIABLE).ok().as_deref().and_then(parse));
+        let Some(order) = order.as_ref().filter(|order| order.name == name) else { return };
+        if PASSED.fetch_add(1, Ordering::SeqCst) + 1 == order.pass {
+            tracing::error!(crash_point = name, pass = order.pass, "aborting as ordered");
+            // Not a panic: no destructor runs and nothing is flushed, as after a power cut of this process.
+            std::process::abort();
+        }
+    }
+
+}
+
+#[cfg(test)]
+mod tests {
+    use super::armed::{Order, parse};
+
+    #[test]
+    fn an_order_names_a_point_and_a_pass() {
+        let order = |name: &str, pass| Some(Order { name: name.to_owned(), pass });
+        assert_eq!(parse("execution.after_sign"), order("execution.after_sign", 1));
+        assert_eq!(parse("execution.after_sign:3"), order("execution.after_sign", 3));
+        for nonsense in ["", ":2", "x:0", "x:y"] {
+            assert_eq!(parse(nonsense), None, "{nonsense}");
+        }
+    }
+}

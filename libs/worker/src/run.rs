@@ -1,0 +1,160 @@
+//! The loop around a tick: look, sleep, be woken.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use db::Sleeper;
+use tokio_util::sync::CancellationToken;
+use types::Backoff;
+
+/// What a tick found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ticked {
+    /// Something was done; there may be more: look again at once.
+    Worked,
+    /// Nothing to do. `next` says when there will be, if that is known.
+    Idle { next: Option<Duration> },
+}
+
+/// One bounded round of work. Takes no input: it re-reads what it needs, and is safe to run at any time.
+pub trait Tick: Send {
+    type Error: Error + 'static;
+
+    fn tick(&mut self) -> impl Future<Output = Result<Ticked, Self::Error>> + Send;
+}
+
+/// A named loop.
+#[derive(Debug)]
+pub struct Loop {
+    name: String,
+    longest_pause: Duration,
+    backoff: Backoff,
+    sleeper: Option<Sleeper>,
+}
+
+impl Loop {
+    /// A loop that looks at least once every `longest_pause`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, longest_pause: Duration) -> Self {
+        let backoff =
+            Backoff { base: Duration::from_millis(100), cap: Some(Duration::from_secs(10)), max_tries: u32::MAX };
+        Self { name: name.into(), longest_pause, backoff, sleeper: None }
+    }
+
+    /// Also looks as soon as somebody writes to the sleeper's topic.
+    #[must_use]
+    pub fn woken_by(mut self, sleeper: Sleeper) -> Self {
+        self.sleeper = Some(sleeper);
+        self
+    }
+
+    /// Runs until `stop`. The tick under way then is finished, never dropped half-way.
+    pub async fn run(mut self, mut worker: impl Tick, stop: CancellationToken) {
+        tracing::info!(worker = self.name, "worker started");
+        let mut failures = 0u32;
+        while !stop.is_cancelled() {
+            let began = Instant::now();
+            let ticked = worker.tick().await;
+            self.measure(began, &ticked);
+            let pause = match ticked {
+                Ok(Ticked::Worked) => {
+                    failures = 0;
+                    if let Some(sleeper) = &mut self.sleeper {
+                        sleeper.awake();
+                    }
+                    continue;
+                }
+                Ok(Ticked::Idle { next }) => {
+                    failures = 0;
+                    next.unwrap_or(self.longest_pause).min(self.longest_pause)
+                }
+                Err(error) => {
+                    let pause = self.backoff.delay(failures);
+                    failures = failures.saturating_add(1);
+                    let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                    tracing::warn!(worker = self.name, error = chain(&error), failures, pause_ms, "tick failed");
+                    stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+                    continue;
+                }
+            };
+            stop.run_until_cancelled(self.sleep(pause)).await;
+        }
+        tracing::info!(worker = self.name, "worker stopped");
+    }
+
+    async fn sleep(&mut self, pause: Duration) {
+        match &mut self.sleeper {
+            Some(sleeper) => {
+                sleeper.wait(pause).await;
+            }
+            None => tokio::time::sleep(pause).await,
+        }
+    }
+
+    fn measure<E>(&self, began: Instant, ticked: &Result<Ticked, E>) {
+        let outcome = match ticked {
+            Ok(Ticked::Worked) => "worked",
+            Ok(Ticked::Idle { .. }) => "idle",
+            Err(_) => "failed",
+        };
+        metrics::counter!("bursar_worker_ticks_total", "worker" => self.name.clone(), "outcome" => outcome)
+            .increment(1);
+        if outcome != "idle" {
+            metrics::histogram!("bursar_worker_tick_seconds", "worker" => self.name.clone())
+                .record(began.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// An error and its sources in one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    struct Counting {
+        ticks: Arc<AtomicU32>,
+        stop: CancellationToken,
+        finished: Arc<AtomicU32>,
+    }
+
+    impl Tick for Counting {
+        type Error = std::io::Error;
+
+        async fn tick(&mut self) -> Result<Ticked, std::io::Error> {
+            match self.ticks.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(std::io::Error::other("once")),
+                1 => Ok(Ticked::Worked),
+                _ => {
+                    self.stop.cancel();
+                    tokio::task::yield_now().await;
+                    self.finished.fetch_add(1, Ordering::SeqCst);
+                    Ok(Ticked::Idle { next: None })
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_tick_is_tried_again_and_a_stop_lets_the_running_one_finish() {
+        let (ticks, finished) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let stop = CancellationToken::new();
+        let worker = Counting { ticks: Arc::clone(&ticks), stop: stop.clone(), finished: Arc::clone(&finished) };
+        Loop::new("counting", Duration::from_secs(60)).run(worker, stop).await;
+        assert_eq!(ticks.load(Ordering::SeqCst), 3);
+        assert_eq!(finished.load(Ordering::SeqCst), 1);
+    }
+}

@@ -1,0 +1,13 @@
+-- $1 name, $2 kind, $3 network id, $4 nodes, $5 depth, $6 stuck after, $7 revision
+INSERT INTO chains AS c (name, kind, network_id, nodes, depth, stuck_after_seconds, revision)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (name) DO UPDATE SET
+    kind = EXCLUDED.kind,
+    network_id = EXCLUDED.network_id,
+    nodes = EXCLUDED.nodes,
+    depth = EXCLUDED.depth,
+    stuck_after_seconds = EXCLUDED.stuck_after_seconds,
+    revision = EXCLUDED.revision,
+    updated_at = now()
+-- Messages may overtake each other; only a newer one counts.
+WHERE c.revision < EXCLUDED.revision

@@ -1,0 +1,37 @@
+//! Why something about a chain cannot be done.
+
+use types::ChainName;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChainsError {
+    #[error("no chain {chain}")]
+    NotFound { chain: ChainName },
+    #[error("a stored chain cannot be read: {reason}")]
+    Corrupt { reason: String },
+    #[error("the database failed")]
+    Database(#[from] sqlx::Error),
+}
+
+impl ChainsError {
+    pub fn retry(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::Corrupt { .. } => false,
+            Self::Database(source) => db::classify(source).is_transient(),
+        }
+    }
+}
+
+impl From<ChainsError> for tonic::Status {
+    fn from(error: ChainsError) -> Self {
+        use rpc::error as refuse;
+        match &error {
+            ChainsError::NotFound { chain } => refuse::not_found("chain", chain),
+            ChainsError::Database(_) if error.retry() => refuse::unavailable(
+                refuse::reason::DEPENDENCY_UNAVAILABLE,
+                "the database is away",
+                std::time::Duration::from_secs(1),
+            ),
+            ChainsError::Corrupt { .. } | ChainsError::Database(_) => refuse::internal(&error),
+        }
+    }
+}

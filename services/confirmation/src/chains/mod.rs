@@ -1,0 +1,10 @@
+//! Chains: what execution's catalogue says of them, as far as confirmation needs it.
+
+pub mod app;
+pub mod domain;
+pub mod error;
+pub mod repo;
+
+pub use app::ChainApp;
+pub use domain::Settings;
+pub use error::ChainsError;

@@ -1,0 +1,114 @@
+//! Findings as the messages that carry them, and the signature under those that allow another attempt.
+//!
+//! Owns the attestation key. Signs one kind of message only: that transactions of a job can never pay
+//! ([`types::void_message`]). Never signs for a transaction that moved something or whose effect is not known.
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use ed25519_dalek::{Signer as _, SigningKey};
+use proto::execution::v1 as execution;
+use proto::intent::v1 as intent;
+use proto::time::{duration, timestamp};
+use types::{JobId, TxHash, void_message};
+use uuid::Uuid;
+
+use super::domain::{Finding, Watch};
+
+/// The key with which void proofs are signed.
+#[derive(Clone)]
+pub struct AttestationKey(SigningKey);
+
+impl AttestationKey {
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(SigningKey::from_bytes(seed))
+    }
+
+    pub fn public(&self) -> [u8; 32] {
+        self.0.verifying_key().to_bytes()
+    }
+
+    fn attest(&self, job: JobId, hashes: &[TxHash], at: DateTime<Utc>) -> Vec<u8> {
+        self.0.sign(&void_message(job, hashes, at.timestamp())).to_bytes().to_vec()
+    }
+}
+
+impl fmt::Debug for AttestationKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AttestationKey(public {})", hex::encode(self.public()))
+    }
+}
+
+/// The verdict that carries a finding on a watch.
+pub fn message(
+    id: Uuid,
+    watch: &Watch,
+    finding: &Finding,
+    at: DateTime<Utc>,
+    key: &AttestationKey,
+) -> execution::Verdict {
+    use execution::verdict::Finding as Wire;
+    let finding = match finding {
+        Finding::Settled { tx, block, cost } => Wire::Settled(execution::Settled {
+            tx_hash: tx.to_string(),
+            block_number: block.number,
+            block_hash: block.hash.to_string(),
+            gas_used: cost.units.to_string(),
+            gas_price: cost.unit_price.to_string(),
+        }),
+        Finding::Reverted { tx, block, cost, reason, value_moved } => Wire::Reverted(execution::Reverted {
+            tx_hash: tx.to_string(),
+            block_number: block.number,
+            gas_used: cost.units.to_string(),
+            gas_price: cost.unit_price.to_string(),
+            reason: reason.clone(),
+            value_moved: *value_moved,
+            attestation: if *value_moved { Vec::new() } else { key.attest(watch.job, &[*tx], at) },
+            attested_at: (!value_moved).then(|| timestamp(at)),
+        }),
+        Finding::Void { foreign, reason } => {
+            let hashes: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
+            Wire::Void(execution::VoidProof {
+                tx_hashes: hashes.iter().map(ToString::to_string).collect(),
+                reason: reason.clone(),
+                attestation: key.attest(watch.job, &hashes, at),
+                foreign_tx_hash: foreign.map_or_else(String::new, |hash| hash.to_string()),
+                attested_at: Some(timestamp(at)),
+            })
+        }
+        Finding::Cancelled { tx, block, cost } => Wire::Cancelled(execution::Cancelled {
+            tx_hash: tx.to_string(),
+            block_number: block.number,
+            gas_used: cost.units.to_string(),
+            gas_price: cost.unit_price.to_string(),
+        }),
+        Finding::Stuck { newest, waited } => {
+            Wire::Stuck(execution::Stuck { tx_hash: newest.to_string(), waited: Some(duration(*waited)) })
+        }
+        Finding::Reopened { tx, block } => {
+            Wire::Reopened(execution::Reopened { tx_hash: tx.to_string(), block_hash: block.hash.to_string() })
+        }
+        Finding::Contradicted { tx, reason } => Wire::Contradicted(execution::Contradicted {
+            tx_hash: tx.map_or_else(String::new, |hash| hash.to_string()),
+            reason: reason.clone(),
+        }),
+    };
+    execution::Verdict {
+        id: id.to_string(),
+        job_id: watch.job.to_string(),
+        at: Some(timestamp(at)),
+        finding: Some(finding),
+    }
+}
+
+/// What intent is told: only that a withdrawal settled.
+pub fn progress(watch: &Watch, finding: &Finding, at: DateTime<Utc>) -> Option<intent::RecordProgressRequest> {
+    let withdrawal = watch.withdrawal?;
+    let Finding::Settled { tx, block, .. } = finding else { return None };
+    let completed = intent::Completed { tx_hash: tx.to_string(), block_number: block.number };
+    Some(intent::RecordProgressRequest {
+        withdrawal_id: withdrawal.to_string(),
+        at: Some(timestamp(at)),
+        progress: Some(intent::record_progress_request::Progress::Completed(completed)),
+    })
+}

@@ -1,0 +1,11 @@
+//! Chains and assets on chains.
+
+mod app;
+mod domain;
+mod error;
+pub(crate) mod repo;
+
+pub use app::Catalogue;
+pub(crate) use app::tell_entries_in;
+pub use domain::{Asset, Chain, ChainKind, Finality, NewAsset};
+pub use error::CatalogueError;

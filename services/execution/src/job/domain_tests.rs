@@ -1,0 +1,202 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const HASH: TxHash = TxHash([7; 32]);
+
+fn states() -> Vec<State> {
+    vec![
+        State::Pending { blocked: None },
+        State::Pending { blocked: Some("no liquidity".into()) },
+        State::Processing,
+        State::Confirming,
+        State::Confirmed { tx_hash: HASH },
+        State::Failed { reason: "gone".into() },
+        State::Parked { reason: "look".into() },
+    ]
+}
+
+fn events() -> Vec<Event> {
+    let text = || "why".to_owned();
+    let mut events = vec![
+        Event::Claimed,
+        Event::Blocked { reason: text() },
+        Event::TryFailed { error: text() },
+        Event::Sent,
+        Event::Refused { reason: text() },
+        Event::NonceUnusable { reason: text() },
+        Event::Inexplicable { reason: text() },
+        Event::CancelAsked { reason: text() },
+        Event::RetryAsked,
+    ];
+    let findings = [
+        Finding::Settled { tx_hash: HASH },
+        Finding::Reverted { reason: text(), value_moved: false },
+        Finding::Reverted { reason: text(), value_moved: true },
+        Finding::Void { reason: text() },
+        Finding::Stuck,
+        Finding::Reopened,
+        Finding::Cancelled,
+        Finding::Contradicted { reason: text() },
+    ];
+    events.extend(findings.map(Event::Verdict));
+    events
+}
+
+fn standing(state: State) -> Standing {
+    Standing {
+        state,
+        holds_nonce: false,
+        giving_up: None,
+        may_pay_again: true,
+        contradicted: false,
+        tries: 0,
+        max_tries: 5,
+    }
+}
+
+/// What the database would hold after the step.
+fn after(standing: &Standing, step: &Step) -> Standing {
+    let Step::Changed(change) = step else { return standing.clone() };
+    Standing {
+        state: change.to.clone(),
+        holds_nonce: standing.holds_nonce && change.nonce == NonceFate::Keep,
+        giving_up: change.giving_up.clone(),
+        may_pay_again: standing.may_pay_again,
+        contradicted: standing.contradicted,
+        tries: standing.tries + u32::from(change.count_try),
+        max_tries: standing.max_tries,
+    }
+}
+
+fn check(before: &Standing, event: &Event) {
+    let Ok(step) = before.apply(event) else { return };
+    let Step::Changed(change) = &step else { return };
+    let next = after(before, &step);
+    if let State::Failed { .. } = next.state {
+        assert!(!next.holds_nonce, "{before:?} failed on {event:?} with a nonce open");
+    }
+    if before.holds_nonce && !next.holds_nonce {
+        let allowed = matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. });
+        assert!(allowed, "{event:?} let a nonce go");
+    }
+    match &before.state {
+        State::Confirmed { .. } => assert!(
+            matches!(event, Event::Verdict(Finding::Contradicted { .. })),
+            "{event:?} moved a confirmed job"
+        ),
+        State::Failed { .. } => assert!(matches!(next.state, State::Parked { .. }), "{event:?} revived a failed job"),
+        State::Pending { .. } | State::Processing | State::Confirming | State::Parked { .. } => {}
+    }
+    if let State::Confirmed { .. } = next.state {
+        assert!(matches!(event, Event::Verdict(Finding::Settled { .. })), "{event:?} confirmed a job");
+    }
+    assert!(next.tries <= next.max_tries, "more tries than allowed");
+    let waits = matches!(next.state, State::Pending { .. }) && change.to != before.state;
+    assert!(!waits || change.again != Again::No, "{event:?} left a pending job that nobody will take");
+}
+
+#[test]
+fn every_state_takes_every_event_without_breaking_the_promise() {
+    for state in states() {
+        for event in events() {
+            for bits in 0..8u8 {
+                for tries in [0, 4, 5] {
+                    let mut before = standing(state.clone());
+                    before.holds_nonce = bits & 1 != 0 && !matches!(state, State::Failed { .. });
+                    before.giving_up = (bits & 2 != 0).then(|| "asked".to_owned());
+                    before.may_pay_again = bits & 4 != 0;
+                    before.tries = tries;
+                    check(&before, &event);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_revert_is_a_counted_try_and_the_fifth_fails() {
+    let mut job = Standing { holds_nonce: true, ..standing(State::Confirming) };
+    let reverted = Event::Verdict(Finding::Reverted { reason: "out of gas".into(), value_moved: false });
+    for tries in 1..5 {
+        let Step::Changed(change) = job.apply(&reverted).unwrap() else { panic!("nothing changed") };
+        assert_eq!((change.to, change.again), (State::Pending { blocked: None }, Again::AfterTry));
+        assert_eq!(change.nonce, NonceFate::ClosedByPayment);
+        job = Standing { holds_nonce: true, tries, ..standing(State::Confirming) };
+    }
+    let Step::Changed(change) = job.apply(&reverted).unwrap() else { panic!("nothing changed") };
+    assert!(matches!(change.to, State::Failed { .. }) && change.count_try);
+}
+
+#[test]
+fn a_job_with_a_nonce_is_cancelled_on_chain_before_it_fails() {
+    for state in [State::Pending { blocked: None }, State::Processing, State::Confirming] {
+        let job = Standing { holds_nonce: true, ..standing(state) };
+        let Step::Changed(change) = job.apply(&Event::CancelAsked { reason: "stop".into() }).unwrap() else {
+            panic!("nothing changed")
+        };
+        assert_eq!(change.wanted, Some(Wanted::Cancel));
+        assert!(!matches!(change.to, State::Failed { .. }));
+        let closing = Standing { giving_up: change.giving_up, ..job };
+        let Step::Changed(end) = closing.apply(&Event::Verdict(Finding::Cancelled)).unwrap() else {
+            panic!("nothing changed")
+        };
+        assert_eq!(end.to, State::Failed { reason: "stop".into() });
+    }
+    let job = standing(State::Pending { blocked: None });
+    let Step::Changed(change) = job.apply(&Event::CancelAsked { reason: "stop".into() }).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert_eq!(change.to, State::Failed { reason: "stop".into() });
+}
+
+#[test]
+fn a_payment_that_lands_during_its_cancellation_is_confirmed() {
+    let job = Standing { holds_nonce: true, giving_up: Some("stop".into()), ..standing(State::Confirming) };
+    let Step::Changed(change) = job.apply(&Event::Verdict(Finding::Settled { tx_hash: HASH })).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert_eq!(change.to, State::Confirmed { tx_hash: HASH });
+}
+
+#[test]
+fn nobody_retries_what_may_still_land() {
+    for state in [State::Processing, State::Confirming, State::Confirmed { tx_hash: HASH }] {
+        assert!(standing(state).apply(&Event::RetryAsked).is_err());
+    }
+    let parked = standing(State::Parked { reason: "look".into() });
+    assert!(parked.apply(&Event::RetryAsked).is_ok());
+    assert!(Standing { holds_nonce: true, ..parked.clone() }.apply(&Event::RetryAsked).is_err());
+    assert!(Standing { may_pay_again: false, ..parked.clone() }.apply(&Event::RetryAsked).is_err());
+    let cancel = Event::CancelAsked { reason: "stop".into() };
+    assert!(Standing { contradicted: true, ..parked }.apply(&cancel).is_err());
+}
+
+#[test]
+fn a_block_costs_no_try() {
+    let job = standing(State::Processing);
+    let Step::Changed(change) = job.apply(&Event::Blocked { reason: "node away".into() }).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert!(!change.count_try);
+    assert_eq!(change.again, Again::AfterWait);
+}
+
+proptest! {
+    /// Random lives: the promise holds after every step, and a job that took a nonce without proof never fails.
+    #[test]
+    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..17, any::<bool>()), 0..60)) {
+        let events = events();
+        let mut job = standing(State::Pending { blocked: None });
+        for (pick, takes_nonce) in script {
+            if takes_nonce && job.state == State::Processing && job.giving_up.is_none() {
+                job.holds_nonce = true;
+            }
+            let event = &events[pick];
+            check(&job, event);
+            if let Ok(step) = job.apply(event) {
+                job = after(&job, &step);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What one asset on one chain lets through.
+//!
+//! Owns the checks of amounts and destinations against the catalogue. No I/O. It never judges users, limits or approvals.
+
+use std::collections::BTreeSet;
+
+use types::{Address, AddressFormat, Amount, AssetSymbol, ChainName, Decimals, RawAmount, format_amount};
+
+/// One asset on one chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub chain: ChainName,
+    pub asset: AssetSymbol,
+    pub format: AddressFormat,
+    pub decimals: Decimals,
+    /// `None` for the chain's native asset.
+    pub contract: Option<Address>,
+    pub enabled: bool,
+    pub minimum: RawAmount,
+    /// Grows with each change.
+    pub revision: i64,
+    /// The operation wallets of that chain.
+    pub own_addresses: BTreeSet<Address>,
+}
+
+/// Addresses of a chain that no payment may go to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forbidden {
+    /// Token contracts: what is sent there is gone.
+    pub contracts: BTreeSet<Address>,
+    /// Our own wallets: not a withdrawal.
+    pub own: BTreeSet<Address>,
+}
+
+impl Entry {
+    /// Reads an amount of this asset; the error says what is wrong with it.
+    pub fn read_amount(&self, text: &str) -> Result<RawAmount, String> {
+        let amount = Amount::parse(text, self.decimals).map_err(|error| error.to_string())?;
+        if amount.is_zero() {
+            return Err("must be positive".to_owned());
+        }
+        // TRON's native amounts are signed 64-bit integers; a larger one could never be sent.
+        if self.format == AddressFormat::Tron && self.contract.is_none() && amount.to_i64().is_none() {
+            return Err("is more than the chain's native amounts can hold".to_owned());
+        }
+        Ok(amount)
+    }
+
+    /// Whether an amount is worth withdrawing.
+    pub fn check_minimum(&self, amount: RawAmount) -> Result<(), String> {
+        if amount < self.minimum {
+            let minimum = format_amount(self.minimum, self.decimals);
+            return Err(format!("is less than the smallest withdrawal, {minimum} {}", self.asset));
+        }
+        Ok(())
+    }
+
+    /// Reads an address of this chain that money may go to.
+    pub fn read_destination(&self, text: &str, forbidden: &Forbidden) -> Result<Address, String> {
+        let address = Address::parse(self.format, text).map_err(|error| error.to_string())?;
+        if address.is_zero() {
+            return Err("is the zero address, which nobody has a key for".to_owned());
+        }
+        if self.contract == Some(address) || forbidden.contracts.contains(&address) {
+            return Err("is a token's contract, not a wallet".to_owned());
+        }
+        if forbidden.own.contains(&address) || self.own_addresses.contains(&address) {
+            return Err("is one of our own wallets".to_owned());
+        }
+        Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALLET: &str = "0x52908400098527886E0F7030069857D2E4169EE7";
+    const TOKEN: &str = "0x8617E340B3D01FA5F11F306F4090FD50E238070D";
+
+    fn entry(format: AddressFormat, decimals: u8, contract: Option<&str>) -> Entry {
+        Entry {
+            chain: "bsc".parse().unwrap(),
+            asset: "USDT".parse().unwrap(),
+            format,
+            decimals: Decimals::new(decimals).unwrap(),
+            contract: contract.map(|text| text.parse().unwrap()),
+            enabled: true,
+            minimum: RawAmount::ZERO,
+            revision: 1,
+            own_addresses: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn amounts_are_exact_or_refused() {
+        let max = RawAmount::MAX;
+        for decimals in [0_u8, 6, 18, 27] {
+            let entry = entry(AddressFormat::Evm, decimals, Some(TOKEN));
+            let largest = format_amount(max, entry.decimals);
+            assert_eq!(entry.read_amount(&largest), Ok(max), "{decimals} decimals");
+            assert_eq!(entry.read_amount("1").unwrap().to_string(), format!("1{}", "0".repeat(decimals.into())));
+            let too_precise = format!("0.{}1", "0".repeat(decimals.into()));
+            for bad in ["0", "-1", "1e3", "1,5", "", " 1", "0x1", "NaN", "1_000", &too_precise, &format!("{max}0")] {
+                assert!(entry.read_amount(bad).is_err(), "{bad:?} with {decimals} decimals");
+            }
+        }
+    }
+
+    #[test]
+    fn native_amounts_of_tron_fit_its_integers() {
+        let native = entry(AddressFormat::Tron, 6, None);
+        assert!(native.read_amount("9223372036854.775807").is_ok());
+        assert!(native.read_amount("9223372036854.775808").is_err());
+        let token = entry(AddressFormat::Tron, 6, Some("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"));
+        assert!(token.read_amount("9223372036854.775808").is_ok());
+    }
+
+    #[test]
+    fn money_cannot_go_where_it_would_be_lost() {
+        let mut entry = entry(AddressFormat::Evm, 18, Some(TOKEN));
+        let none = Forbidden::default();
+        assert!(entry.read_destination(WALLET, &none).is_ok());
+        assert!(entry.read_destination(TOKEN, &none).is_err());
+        assert!(entry.read_destination(&format!("0x{}", "0".repeat(40)), &none).is_err());
+        assert!(entry.read_destination("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t", &none).is_err());
+        // One letter of the checksum changed its case.
+        assert!(entry.read_destination("0x5aaeb6053F3E94C9b9A09f33669435E7Ef1BeAed", &none).is_err());
+        let own = BTreeSet::from([WALLET.parse().unwrap()]);
+        let ours = Forbidden { own: own.clone(), ..Forbidden::default() };
+        assert!(entry.read_destination(WALLET, &ours).is_err());
+        let contracts = Forbidden { contracts: own.clone(), ..Forbidden::default() };
+        assert!(entry.read_destination(WALLET, &contracts).is_err());
+        entry.own_addresses = own;
+        assert!(entry.read_destination(&WALLET.to_lowercase(), &none).is_err());
+    }
+}

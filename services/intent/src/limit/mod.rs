@@ -1,0 +1,10 @@
+//! Ceilings over rolling windows: how much of an asset may be requested, by one customer or by all together.
+
+pub mod app;
+pub mod domain;
+pub mod error;
+pub mod repo;
+
+pub use app::Limits;
+pub use domain::{Draft, Limit, LimitId, Scope};
+pub use error::LimitError;

@@ -1,0 +1,115 @@
+//! SQL of limits, and the locks under which a window is added up.
+//!
+//! Two requests that are checked at the same time would each not see the other and both fit. So whoever checks first takes a
+//! lock named after what is added up, held until the transaction ends; the next one adds up after that and sees the row.
+//! That bounds every window, not only those that end now: of the rows within one, the last that was checked has seen all.
+
+use sqlx::{FromRow, PgConnection};
+use types::{AssetSymbol, ChainName, Decimals, UserId};
+
+use super::domain::{Limit, LimitId, Scope};
+use super::error::LimitError;
+
+const PUT: &str = include_str!("../../queries/limit_put.sql");
+const EXCEEDED: &str = include_str!("../../queries/limit_exceeded.sql");
+const LIST: &str = "SELECT id, scope, chain, asset, window_seconds, max_amount_raw::text AS max_amount_raw, decimals \
+                    FROM limits ORDER BY chain, asset, scope, window_seconds";
+const OF_ASSET: &str = "SELECT id, scope, chain, asset, window_seconds, max_amount_raw::text AS max_amount_raw, decimals \
+                        FROM limits WHERE chain = $1 AND asset = $2 ORDER BY scope, window_seconds";
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+
+#[derive(FromRow)]
+struct Row {
+    id: uuid::Uuid,
+    scope: String,
+    chain: String,
+    asset: String,
+    window_seconds: i64,
+    max_amount_raw: String,
+    decimals: i16,
+}
+
+fn corrupt(what: &str, error: impl std::fmt::Display) -> LimitError {
+    LimitError::Corrupt(format!("{what}: {error}"))
+}
+
+impl TryFrom<Row> for Limit {
+    type Error = LimitError;
+
+    fn try_from(row: Row) -> Result<Self, LimitError> {
+        let decimals = u8::try_from(row.decimals).map_err(|error| corrupt("decimals", error))?;
+        Ok(Self {
+            id: row.id.into(),
+            scope: match row.scope.as_str() {
+                "user" => Scope::User,
+                "asset" => Scope::Asset,
+                other => return Err(corrupt("scope", other)),
+            },
+            chain: row.chain.parse().map_err(|error| corrupt("chain", error))?,
+            asset: row.asset.parse().map_err(|error| corrupt("asset", error))?,
+            window_seconds: row.window_seconds,
+            max: row.max_amount_raw.parse().map_err(|error| corrupt("max_amount_raw", error))?,
+            decimals: Decimals::new(decimals).map_err(|error| corrupt("decimals", error))?,
+        })
+    }
+}
+
+/// Creates or replaces a limit; it keeps its id.
+pub async fn put_in(connection: &mut PgConnection, limit: &Limit, by: &str) -> Result<LimitId, LimitError> {
+    let id: uuid::Uuid = sqlx::query_scalar(PUT)
+        .bind(limit.id.as_uuid())
+        .bind(limit.scope.as_str())
+        .bind(limit.chain.as_str())
+        .bind(limit.asset.as_str())
+        .bind(limit.window_seconds)
+        .bind(limit.max.to_string())
+        .bind(i16::from(limit.decimals.get()))
+        .bind(by)
+        .fetch_one(connection)
+        .await?;
+    Ok(id.into())
+}
+
+/// Removes a limit. False when there is none.
+pub async fn delete_in(connection: &mut PgConnection, id: LimitId) -> Result<bool, LimitError> {
+    let gone = sqlx::query("DELETE FROM limits WHERE id = $1").bind(id.as_uuid()).execute(connection).await?;
+    Ok(gone.rows_affected() == 1)
+}
+
+/// Every limit.
+pub async fn list_in(connection: &mut PgConnection) -> Result<Vec<Limit>, LimitError> {
+    let rows: Vec<Row> = sqlx::query_as(LIST).fetch_all(connection).await?;
+    rows.into_iter().map(Limit::try_from).collect()
+}
+
+/// The first limit that is exceeded for this customer, counting what this transaction has inserted itself. Takes the locks,
+/// so that the answer holds until the transaction ends; if there is one, the caller rolls back.
+pub async fn exceeded_in(
+    tx: &mut PgConnection,
+    user: UserId,
+    chain: &ChainName,
+    asset: &AssetSymbol,
+) -> Result<Option<Limit>, LimitError> {
+    let rows: Vec<Row> =
+        sqlx::query_as(OF_ASSET).bind(chain.as_str()).bind(asset.as_str()).fetch_all(&mut *tx).await?;
+    let limits: Vec<Limit> = rows.into_iter().map(Limit::try_from).collect::<Result<_, _>>()?;
+    // Sorted and without repeats: everybody takes the same locks in the same order, so nobody waits in a circle.
+    let names: std::collections::BTreeSet<String> = limits.iter().map(|limit| limit.lock_name(user)).collect();
+    for name in &names {
+        sqlx::query(LOCK).bind(name).execute(&mut *tx).await?;
+    }
+    for limit in limits {
+        let exceeded: bool = sqlx::query_scalar(EXCEEDED)
+            .bind(limit.chain.as_str())
+            .bind(limit.asset.as_str())
+            .bind((limit.scope == Scope::User).then(|| user.as_uuid()))
+            .bind(limit.window_seconds)
+            .bind(limit.max.to_string())
+            .fetch_one(&mut *tx)
+            .await?;
+        if exceeded {
+            return Ok(Some(limit));
+        }
+    }
+    Ok(None)
+}

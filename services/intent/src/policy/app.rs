@@ -1,0 +1,46 @@
+//! Use cases of approval policies.
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use super::domain::{Draft, Policy};
+use super::error::PolicyError;
+use super::repo;
+use crate::approvers::Approvers;
+use crate::catalogue;
+
+/// The policies, as operators see them.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    pool: PgPool,
+    approvers: Arc<Approvers>,
+}
+
+impl Policies {
+    pub fn new(pool: PgPool, approvers: Arc<Approvers>) -> Self {
+        Self { pool, approvers }
+    }
+
+    /// Creates or replaces the policy of an asset. Requests made before keep the number of approvals they were given.
+    pub async fn put(&self, draft: Draft, by: &str) -> Result<Policy, PolicyError> {
+        let mut tx = self.pool.begin().await?;
+        let Some(entry) = catalogue::repo::find_in(&mut tx, &draft.chain, &draft.asset).await? else {
+            return Err(PolicyError::AssetUnknown { chain: draft.chain, asset: draft.asset });
+        };
+        let policy = draft.check(entry.decimals, &self.approvers).map_err(PolicyError::Invalid)?;
+        repo::put_in(&mut tx, &policy, by).await?;
+        tx.commit().await?;
+        tracing::info!(
+            chain = %policy.chain, asset = %policy.asset, tiers = ?policy.tiers, approvers = ?policy.approvers, by,
+            "approval policy stored"
+        );
+        Ok(policy)
+    }
+
+    /// Every policy.
+    pub async fn list(&self) -> Result<Vec<Policy>, PolicyError> {
+        let mut connection = self.pool.acquire().await?;
+        repo::list_in(&mut connection).await
+    }
+}

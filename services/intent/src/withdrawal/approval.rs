@@ -1,0 +1,137 @@
+//! Whether an approver's consent counts.
+//!
+//! Owns the rules of approval: who, for what, until when, how many. No I/O; public keys, the policy and the time are
+//! arguments. It never changes the state: reaching the quorum is an event for `domain`.
+//!
+//! Invariants: a counted approval was signed by its approver over exactly this payment and has not expired; nobody approves
+//! their own request; one person counts once.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use ed25519_dalek::{Signature, VerifyingKey};
+use types::approval_message;
+
+use super::domain::Status;
+use super::request::Withdrawal;
+
+/// The longest a signature may be usable.
+pub const MAX_VALIDITY: TimeDelta = TimeDelta::days(7);
+
+/// A counted approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    pub approver: String,
+    pub signature: [u8; 64],
+    pub expires_at: DateTime<Utc>,
+    pub approved_at: DateTime<Utc>,
+}
+
+/// What an approver sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consent {
+    pub approver: String,
+    pub signature: [u8; 64],
+    /// A whole second: that is what the signature covers.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Who may approve this request.
+#[derive(Debug, Clone, Copy)]
+pub struct Electorate<'a> {
+    /// The approver's public key, if one is configured.
+    pub key: Option<&'a VerifyingKey>,
+    /// The policy's list; empty admits every approver.
+    pub approvers: &'a [String],
+}
+
+/// What a consent does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// This very consent was recorded before.
+    AlreadyRecorded,
+    /// It counts. `renews` when the approver's earlier one has expired.
+    Counts { quorum: bool, renews: bool },
+}
+
+/// Why a consent does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the withdrawal is {0} and takes no approvals")]
+    NotPending(Status),
+    #[error("who asked for a withdrawal cannot approve it")]
+    Requester,
+    #[error("no public key is configured for this approver")]
+    UnknownApprover,
+    #[error("the policy of this asset does not name this approver")]
+    NotInPolicy,
+    #[error("the approval has expired")]
+    Expired,
+    #[error("the approval is valid for more than 7 days")]
+    ValidTooLong,
+    #[error("the signature does not match this payment, approver and expiry")]
+    BadSignature,
+    #[error("this approver has already approved this withdrawal")]
+    AlreadyApproved,
+}
+
+impl Refusal {
+    /// A word that programs may match on; never changes its meaning.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotPending(_) => "WITHDRAWAL_NOT_PENDING",
+            Self::Requester => "APPROVER_IS_REQUESTER",
+            Self::UnknownApprover => "APPROVER_UNKNOWN",
+            Self::NotInPolicy => "APPROVER_NOT_IN_POLICY",
+            Self::Expired => "APPROVAL_EXPIRED",
+            Self::ValidTooLong => "APPROVAL_VALID_TOO_LONG",
+            Self::BadSignature => "APPROVAL_SIGNATURE_INVALID",
+            Self::AlreadyApproved => "APPROVAL_ALREADY_GIVEN",
+        }
+    }
+}
+
+/// Judges a consent at `now`.
+pub fn decide(
+    withdrawal: &Withdrawal,
+    consent: &Consent,
+    electorate: Electorate<'_>,
+    now: DateTime<Utc>,
+) -> Result<Decision, Refusal> {
+    let earlier = withdrawal.approvals.iter().find(|approval| approval.approver == consent.approver);
+    // A replay is answered as the first time, whatever has happened since: its sender may have lost the answer.
+    if earlier.is_some_and(|a| a.signature == consent.signature && a.expires_at == consent.expires_at) {
+        return Ok(Decision::AlreadyRecorded);
+    }
+    if withdrawal.state.status() != Status::Pending {
+        return Err(Refusal::NotPending(withdrawal.state.status()));
+    }
+    if consent.approver == withdrawal.requested_by {
+        return Err(Refusal::Requester);
+    }
+    let key = electorate.key.ok_or(Refusal::UnknownApprover)?;
+    if !electorate.approvers.is_empty() && !electorate.approvers.contains(&consent.approver) {
+        return Err(Refusal::NotInPolicy);
+    }
+    if consent.expires_at <= now {
+        return Err(Refusal::Expired);
+    }
+    if consent.expires_at > now + MAX_VALIDITY {
+        return Err(Refusal::ValidTooLong);
+    }
+    let message = approval_message(withdrawal.digest(), &consent.approver, consent.expires_at.timestamp());
+    // Strict: refuses the malleable encodings that plain verification lets pass.
+    key.verify_strict(&message, &Signature::from_bytes(&consent.signature)).map_err(|_| Refusal::BadSignature)?;
+    let renews = match earlier {
+        Some(approval) if approval.expires_at > now => return Err(Refusal::AlreadyApproved),
+        Some(_) => true,
+        None => false,
+    };
+    // The signer refuses expired ones, so they do not make a quorum here either.
+    let others = usable(&withdrawal.approvals, now).filter(|a| a.approver != consent.approver).count();
+    let quorum = u32::try_from(others + 1).unwrap_or(u32::MAX) >= withdrawal.required_approvals;
+    Ok(Decision::Counts { quorum, renews })
+}
+
+/// The approvals that still count at `now`.
+pub fn usable(approvals: &[Approval], now: DateTime<Utc>) -> impl Iterator<Item = &Approval> {
+    approvals.iter().filter(move |approval| approval.expires_at > now)
+}

@@ -1,0 +1,387 @@
+//! The life of a withdrawal request: its states, what may happen in each, and what that leads to.
+//!
+//! Owns the state machine. No I/O, no clock: times arrive as arguments. It never decides who may approve (see `approval`).
+//!
+//! ```text
+//! pending -> approved -> queued -> completed
+//!    |                      \----> failed
+//!    |---> rejected
+//!    \---> cancelled
+//! ```
+//!
+//! Invariants: what ended never moves again; nothing becomes failed after completed, or completed after failed; word of
+//! progress may come late, twice or out of order and leads to the same state; a step that was skipped on the way is recorded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Utc};
+use types::{JobId, TxHash};
+
+/// Where a request stands, without what is known about it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    Pending,
+    Approved,
+    Queued,
+    Completed,
+    Failed,
+    Rejected,
+    Cancelled,
+}
+
+/// A text that names no status.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a withdrawal status")]
+pub struct UnknownStatus(pub String);
+
+impl Status {
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Approved,
+        Self::Queued,
+        Self::Completed,
+        Self::Failed,
+        Self::Rejected,
+        Self::Cancelled,
+    ];
+
+    /// As the table spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Queued => "queued",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Pending | Self::Approved | Self::Queued => false,
+            Self::Completed | Self::Failed | Self::Rejected | Self::Cancelled => true,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Status {
+    type Err = UnknownStatus;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStatus> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| UnknownStatus(text.to_owned()))
+    }
+}
+
+/// The way to execution: when the quorum was reached (never, for an import) and when execution took it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handover {
+    pub approved_at: Option<DateTime<Utc>>,
+    pub queued_at: DateTime<Utc>,
+}
+
+/// Whether a queued request can go on, and since when the sender has said so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blockage {
+    pub reason: Option<String>,
+    /// The sender's time of its last word about it.
+    pub changed_at: Option<DateTime<Utc>>,
+}
+
+/// Where a request stands, with what exists only there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    Pending,
+    Approved { approved_at: DateTime<Utc> },
+    Queued { handover: Handover, blockage: Blockage },
+    Completed { handover: Handover, tx_hash: TxHash, block: u64, finished_at: DateTime<Utc> },
+    Failed { handover: Handover, reason: String, finished_at: DateTime<Utc> },
+    Rejected { reason: String, finished_at: DateTime<Utc> },
+    Cancelled { reason: String, finished_at: DateTime<Utc> },
+}
+
+/// What can happen to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Enough approvers have signed.
+    QuorumReached,
+    /// An approver said no.
+    Reject { reason: String },
+    /// The requester changed their mind.
+    Cancel { reason: String },
+    /// Execution holds a job.
+    Queue { job: JobId },
+    /// The job waits for something, since the sender's `at`.
+    Block { reason: String, at: DateTime<Utc> },
+    /// The job goes on, since the sender's `at`.
+    Unblock { at: DateTime<Utc> },
+    /// Final on chain, its effect checked.
+    Complete { tx_hash: TxHash, block: u64 },
+    /// Proven that no payment was made and none can follow.
+    Fail { reason: String },
+}
+
+impl Event {
+    /// What it is, for logs and refusals.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::QuorumReached => "approved",
+            Self::Reject { .. } => "rejected",
+            Self::Cancel { .. } => "cancelled",
+            Self::Queue { .. } => "queued",
+            Self::Block { .. } => "blocked",
+            Self::Unblock { .. } => "unblocked",
+            Self::Complete { .. } => "completed",
+            Self::Fail { .. } => "failed",
+        }
+    }
+}
+
+/// One entry of the history: the state it led to and what happened, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub to: State,
+    pub detail: String,
+}
+
+/// What an event leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// It has happened before, or something later has: nothing to record.
+    AlreadyApplied,
+    /// These changes, oldest first; more than one when word of a step in between is still on its way.
+    Changed(Vec<Change>),
+}
+
+/// An event that cannot happen in that state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a withdrawal that is {status} cannot be {event}")]
+pub struct IllegalTransition {
+    pub status: Status,
+    pub event: &'static str,
+    /// It contradicts what was recorded as final: somebody paid or proved something that cannot both be true.
+    pub contradiction: bool,
+}
+
+impl State {
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Pending => Status::Pending,
+            Self::Approved { .. } => Status::Approved,
+            Self::Queued { .. } => Status::Queued,
+            Self::Completed { .. } => Status::Completed,
+            Self::Failed { .. } => Status::Failed,
+            Self::Rejected { .. } => Status::Rejected,
+            Self::Cancelled { .. } => Status::Cancelled,
+        }
+    }
+
+    pub const fn approved_at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Approved { approved_at } => Some(*approved_at),
+            Self::Queued { handover, .. } | Self::Completed { handover, .. } | Self::Failed { handover, .. } => {
+                handover.approved_at
+            }
+            Self::Pending | Self::Rejected { .. } | Self::Cancelled { .. } => None,
+        }
+    }
+
+    pub const fn queued_at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Queued { handover, .. } | Self::Completed { handover, .. } | Self::Failed { handover, .. } => {
+                Some(handover.queued_at)
+            }
+            Self::Pending | Self::Approved { .. } | Self::Rejected { .. } | Self::Cancelled { .. } => None,
+        }
+    }
+
+    pub const fn finished_at(&self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Completed { finished_at, .. }
+            | Self::Failed { finished_at, .. }
+            | Self::Rejected { finished_at, .. }
+            | Self::Cancelled { finished_at, .. } => Some(*finished_at),
+            Self::Pending | Self::Approved { .. } | Self::Queued { .. } => None,
+        }
+    }
+
+    /// Why it ended without payment.
+    pub fn failure_reason(&self) -> Option<&str> {
+        match self {
+            Self::Failed { reason, .. } | Self::Rejected { reason, .. } | Self::Cancelled { reason, .. } => {
+                Some(reason)
+            }
+            Self::Pending | Self::Approved { .. } | Self::Queued { .. } | Self::Completed { .. } => None,
+        }
+    }
+
+    /// What `event` leads to when it becomes known at `now`.
+    pub fn apply(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
+        match self {
+            Self::Pending => self.when_pending(event, now),
+            Self::Approved { approved_at } => self.when_approved(*approved_at, event, now),
+            Self::Queued { handover, blockage } => self.when_queued(*handover, blockage, event, now),
+            Self::Completed { tx_hash, .. } => self.when_completed(*tx_hash, event),
+            Self::Failed { .. } => self.when_failed(event),
+            Self::Rejected { .. } => self.when_rejected(event),
+            Self::Cancelled { .. } => self.when_cancelled(event),
+        }
+    }
+
+    fn when_pending(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::QuorumReached => {
+                Ok(one(Self::Approved { approved_at: now }, "quorum reached; handing over to execution".to_owned()))
+            }
+            Event::Reject { reason } => {
+                let detail = format!("rejected: {reason}");
+                Ok(one(Self::Rejected { reason: reason.clone(), finished_at: now }, detail))
+            }
+            Event::Cancel { reason } => {
+                let detail = format!("cancelled: {reason}");
+                Ok(one(Self::Cancelled { reason: reason.clone(), finished_at: now }, detail))
+            }
+            // Nobody was ever told to pay it.
+            Event::Queue { .. }
+            | Event::Block { .. }
+            | Event::Unblock { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. } => Err(self.contradicted(event)),
+        }
+    }
+
+    fn when_approved(
+        &self,
+        approved_at: DateTime<Utc>,
+        event: &Event,
+        now: DateTime<Utc>,
+    ) -> Result<Step, IllegalTransition> {
+        let handover = Handover { approved_at: Some(approved_at), queued_at: now };
+        match event {
+            Event::QuorumReached => Ok(Step::AlreadyApplied),
+            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+            Event::Queue { job } => {
+                let detail = format!("execution took it as job {job}");
+                Ok(one(Self::Queued { handover, blockage: Blockage::default() }, detail))
+            }
+            // All of these are about a job, so there is one: word of it is late. Record that step, then this one.
+            Event::Block { .. } | Event::Unblock { .. } | Event::Complete { .. } | Event::Fail { .. } => {
+                let queued = Self::Queued { handover, blockage: Blockage::default() };
+                let mut changes = vec![Change { to: queued.clone(), detail: "execution took it".to_owned() }];
+                if let Step::Changed(more) = queued.apply(event, now)? {
+                    changes.extend(more);
+                }
+                Ok(Step::Changed(changes))
+            }
+        }
+    }
+
+    fn when_queued(
+        &self,
+        handover: Handover,
+        blockage: &Blockage,
+        event: &Event,
+        now: DateTime<Utc>,
+    ) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::QuorumReached | Event::Queue { .. } => Ok(Step::AlreadyApplied),
+            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+            Event::Block { reason, at } => {
+                let word = Blockage { reason: Some(reason.clone()), changed_at: Some(*at) };
+                // The same reason at a later time is recorded: a word from in between that is still on its way must lose.
+                if stale(blockage, *at) || *blockage == word {
+                    return Ok(Step::AlreadyApplied);
+                }
+                Ok(one(Self::Queued { handover, blockage: word }, format!("blocked: {reason}")))
+            }
+            Event::Unblock { at } => {
+                let word = Blockage { reason: None, changed_at: Some(*at) };
+                if stale(blockage, *at) || *blockage == word {
+                    return Ok(Step::AlreadyApplied);
+                }
+                Ok(one(Self::Queued { handover, blockage: word }, "goes on".to_owned()))
+            }
+            Event::Complete { tx_hash, block } => {
+                let to = Self::Completed { handover, tx_hash: *tx_hash, block: *block, finished_at: now };
+                Ok(one(to, format!("paid by {tx_hash}, final in block {block}")))
+            }
+            Event::Fail { reason } => {
+                let to = Self::Failed { handover, reason: reason.clone(), finished_at: now };
+                Ok(one(to, format!("failed: {reason}")))
+            }
+        }
+    }
+
+    fn when_completed(&self, paid_by: TxHash, event: &Event) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::QuorumReached | Event::Queue { .. } | Event::Block { .. } | Event::Unblock { .. } => {
+                Ok(Step::AlreadyApplied)
+            }
+            Event::Complete { tx_hash, .. } if *tx_hash == paid_by => Ok(Step::AlreadyApplied),
+            // A second final transaction, or "can never be paid" after it was.
+            Event::Complete { .. } | Event::Fail { .. } => Err(self.contradicted(event)),
+            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+        }
+    }
+
+    fn when_failed(&self, event: &Event) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::QuorumReached
+            | Event::Queue { .. }
+            | Event::Block { .. }
+            | Event::Unblock { .. }
+            | Event::Fail { .. } => Ok(Step::AlreadyApplied),
+            Event::Complete { .. } => Err(self.contradicted(event)),
+            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+        }
+    }
+
+    fn when_rejected(&self, event: &Event) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::Reject { .. } => Ok(Step::AlreadyApplied),
+            Event::QuorumReached | Event::Cancel { .. } => Err(self.illegal(event)),
+            Event::Queue { .. }
+            | Event::Block { .. }
+            | Event::Unblock { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. } => Err(self.contradicted(event)),
+        }
+    }
+
+    fn when_cancelled(&self, event: &Event) -> Result<Step, IllegalTransition> {
+        match event {
+            Event::Cancel { .. } => Ok(Step::AlreadyApplied),
+            Event::QuorumReached | Event::Reject { .. } => Err(self.illegal(event)),
+            Event::Queue { .. }
+            | Event::Block { .. }
+            | Event::Unblock { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. } => Err(self.contradicted(event)),
+        }
+    }
+
+    const fn illegal(&self, event: &Event) -> IllegalTransition {
+        IllegalTransition { status: self.status(), event: event.name(), contradiction: false }
+    }
+
+    const fn contradicted(&self, event: &Event) -> IllegalTransition {
+        IllegalTransition { status: self.status(), event: event.name(), contradiction: true }
+    }
+}
+
+fn one(to: State, detail: String) -> Step {
+    Step::Changed(vec![Change { to, detail }])
+}
+
+/// Whether something later was already said.
+fn stale(blockage: &Blockage, at: DateTime<Utc>) -> bool {
+    blockage.changed_at.is_some_and(|last| at < last)
+}

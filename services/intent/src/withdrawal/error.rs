@@ -1,0 +1,127 @@
+//! What can go wrong with a withdrawal request, and how that looks to a caller.
+
+use tonic::{Code, Status};
+use types::{AssetSymbol, ChainName, WithdrawalId};
+
+use super::approval::Refusal;
+use super::domain::IllegalTransition;
+use crate::catalogue::CatalogueError;
+use crate::limit::{Limit, LimitError};
+use crate::policy::PolicyError;
+use crate::reason;
+use crate::violation::{self, Violation};
+
+/// Errors of withdrawal requests.
+#[derive(Debug, thiserror::Error)]
+pub enum WithdrawalError {
+    #[error("the request is not valid: {}", violation::list(.0))]
+    Invalid(Vec<Violation>),
+    #[error("no withdrawal {0}")]
+    NotFound(WithdrawalId),
+    #[error("the idempotency key was used before with another {}", .fields.join(", "))]
+    KeyReused { fields: Vec<&'static str> },
+    #[error("withdrawal {id} exists with another {}", .fields.join(", "))]
+    ImportDiffers { id: WithdrawalId, fields: Vec<&'static str> },
+    #[error("no policy says how many must approve {asset} on {chain}")]
+    NoPolicy { chain: ChainName, asset: AssetSymbol },
+    #[error("the limit of {} would be exceeded", .0.describe())]
+    LimitExceeded(Box<Limit>),
+    #[error("the approval does not count")]
+    Refused(#[source] Refusal),
+    #[error(transparent)]
+    Illegal(#[from] IllegalTransition),
+    #[error("only who asked for a withdrawal, or an operator, may cancel it")]
+    NotTheRequester,
+    #[error("somebody else changed the withdrawal at the same time")]
+    Conflict(#[from] db::Conflict),
+    #[error("database query failed")]
+    Database(#[from] sqlx::Error),
+    #[error("the outbox cannot be written")]
+    Outbox(#[from] db::outbox::OutboxError),
+    #[error("the catalogue cannot be read")]
+    Catalogue(#[from] CatalogueError),
+    #[error("the policies cannot be read")]
+    Policy(#[from] PolicyError),
+    #[error("the limits cannot be read")]
+    Limit(#[from] LimitError),
+    #[error("a stored withdrawal cannot be read: {0}")]
+    Corrupt(String),
+}
+
+impl WithdrawalError {
+    /// Whether the same call may succeed later.
+    pub fn retry(&self) -> bool {
+        match self {
+            Self::Conflict(_) => true,
+            Self::Database(source) => db::classify(source).is_transient(),
+            Self::Outbox(source) => source.is_transient(),
+            Self::Catalogue(source) => source.retry(),
+            Self::Policy(source) => source.retry(),
+            Self::Limit(source) => source.retry(),
+            Self::Invalid(_)
+            | Self::NotFound(_)
+            | Self::KeyReused { .. }
+            | Self::ImportDiffers { .. }
+            | Self::NoPolicy { .. }
+            | Self::LimitExceeded(_)
+            | Self::Refused(_)
+            | Self::Illegal(_)
+            | Self::NotTheRequester
+            | Self::Corrupt(_) => false,
+        }
+    }
+}
+
+impl From<WithdrawalError> for Status {
+    fn from(error: WithdrawalError) -> Self {
+        let text = error.to_string();
+        match error {
+            WithdrawalError::Invalid(violations) => violation::status(&violations),
+            WithdrawalError::NotFound(id) => rpc::error::not_found("withdrawal", id),
+            WithdrawalError::KeyReused { fields } => {
+                rpc::error::already_exists(reason::IDEMPOTENCY_KEY_REUSED, &fields.join(","), text)
+            }
+            WithdrawalError::ImportDiffers { fields, .. } => {
+                rpc::error::already_exists(reason::IMPORT_DIFFERS, &fields.join(","), text)
+            }
+            WithdrawalError::NoPolicy { .. } => {
+                let text = format!("{text}: store an approval policy, or configure policy.default_required_approvals");
+                rpc::error::failed_precondition(reason::NO_APPROVAL_POLICY, text)
+            }
+            WithdrawalError::LimitExceeded(limit) => {
+                let id = limit.id.to_string();
+                let facts = [("limit_id", id.as_str()), ("scope", limit.scope.as_str()), ("field", "amount")];
+                // Not RESOURCE_EXHAUSTED: that invites an immediate retry, and the window may be a month.
+                rpc::error::refusal(Code::FailedPrecondition, reason::LIMIT_EXCEEDED, text, &facts)
+            }
+            WithdrawalError::Refused(refusal) => refused(&refusal),
+            WithdrawalError::Illegal(illegal) => {
+                let status = illegal.status.as_str();
+                let facts = [("status", status), ("event", illegal.event)];
+                rpc::error::refusal(Code::FailedPrecondition, reason::ILLEGAL_TRANSITION, text, &facts)
+            }
+            WithdrawalError::NotTheRequester => rpc::error::permission_denied(reason::NOT_THE_REQUESTER, text),
+            WithdrawalError::Conflict(_) => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
+            WithdrawalError::Database(ref source) => crate::fault::status(&error, db::classify(source)),
+            WithdrawalError::Outbox(db::outbox::OutboxError::Database(ref source)) => {
+                crate::fault::status(&error, db::classify(source))
+            }
+            WithdrawalError::Catalogue(source) => source.into(),
+            WithdrawalError::Policy(source) => source.into(),
+            WithdrawalError::Limit(source) => source.into(),
+            WithdrawalError::Outbox(_) | WithdrawalError::Corrupt(_) => rpc::error::internal(&error),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> Status {
+    let code = match refusal {
+        Refusal::Requester | Refusal::UnknownApprover | Refusal::NotInPolicy | Refusal::BadSignature => {
+            Code::PermissionDenied
+        }
+        Refusal::NotPending(_) | Refusal::Expired => Code::FailedPrecondition,
+        Refusal::ValidTooLong => Code::InvalidArgument,
+        Refusal::AlreadyApproved => Code::AlreadyExists,
+    };
+    rpc::error::refusal(code, refusal.reason(), refusal.to_string(), &[])
+}

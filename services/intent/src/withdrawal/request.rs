@@ -1,0 +1,259 @@
+//! What a customer asks for: the request's values, each checked on the way in, and the hash that binds an idempotency key to
+//! them.
+//!
+//! Owns the rules for single fields and the comparison of two payloads. No I/O; knows no catalogue, limit or policy.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
+use types::{
+    Address, AssetSymbol, ChainName, Decimals, Payment, PaymentDigest, Priority, RawAmount, TxHash, UserId,
+    WithdrawalId, format_amount,
+};
+
+use super::approval::Approval;
+use super::domain::State;
+use crate::violation::Violation;
+
+/// Keys with this beginning belong to imported rows; callers cannot use it.
+pub const IMPORT_KEY_PREFIX: &str = "import:";
+pub const MAX_KEY_CHARS: usize = 128;
+pub const MAX_MEMO_CHARS: usize = 500;
+pub const MAX_REASON_CHARS: usize = 500;
+pub const MAX_LABELS: usize = 16;
+pub const MAX_LABEL_CHARS: usize = 128;
+
+/// The caller's own name for a request, unique for ever.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// Reads a caller's key.
+    pub fn parse(text: &str) -> Result<Self, Violation> {
+        let refuse = |why: &str| Err(Violation::new("idempotency_key", why));
+        let length = text.chars().count();
+        if length == 0 || length > MAX_KEY_CHARS {
+            return refuse("must have 1 to 128 characters");
+        }
+        // Spaces at the ends and control characters are how one key becomes two that look alike.
+        if text.chars().any(|c| !(' '..='~').contains(&c)) || text.trim() != text {
+            return refuse("must be printable ASCII, without spaces at its ends");
+        }
+        if text.starts_with(IMPORT_KEY_PREFIX) {
+            return refuse("must not begin with `import:`, which is kept for imported withdrawals");
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The key of an imported request.
+    pub fn of_import(id: WithdrawalId) -> Self {
+        Self(format!("{IMPORT_KEY_PREFIX}{id}"))
+    }
+
+    /// As stored.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Checks a free text of a caller: bounded, and nothing that breaks a terminal or a log.
+pub fn check_text(field: &str, text: &str, max_chars: usize) -> Result<(), Violation> {
+    if text.chars().count() > max_chars {
+        return Err(Violation::new(field, format_args!("must have at most {max_chars} characters")));
+    }
+    if text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') {
+        return Err(Violation::new(field, "must not contain control characters"));
+    }
+    Ok(())
+}
+
+/// Checks the caller's labels.
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if labels.len() > MAX_LABELS {
+        violations.push(Violation::new("labels", format_args!("must be at most {MAX_LABELS}")));
+    }
+    for (key, value) in labels.iter().take(MAX_LABELS) {
+        if key.is_empty() {
+            violations.push(Violation::new("labels", "must not have an empty name"));
+        }
+        violations.extend(check_text("labels", key, MAX_LABEL_CHARS).err());
+        violations.extend(check_text("labels", value, MAX_LABEL_CHARS).err());
+    }
+    violations
+}
+
+/// Everything a caller chose about a payment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload {
+    pub user_id: UserId,
+    pub chain: ChainName,
+    pub asset: AssetSymbol,
+    pub amount: RawAmount,
+    /// The asset's, when the request was made.
+    pub decimals: Decimals,
+    pub destination: Address,
+    pub memo: String,
+    pub priority: Priority,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Payload {
+    /// What approvers sign, under this id.
+    pub fn digest(&self, id: WithdrawalId) -> PaymentDigest {
+        PaymentDigest::compute(&Payment {
+            id,
+            chain: &self.chain,
+            asset: &self.asset,
+            destination: &self.destination,
+            amount: self.amount,
+        })
+    }
+
+    pub fn amount_text(&self) -> String {
+        format_amount(self.amount, self.decimals)
+    }
+
+    /// The hash stored beside the key. Each field is written with its length first, so that no two payloads share bytes.
+    pub fn hash(&self, requested_by: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut field = |text: &str| {
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text.as_bytes());
+        };
+        field("bursar/withdrawal-request/v1");
+        field(requested_by);
+        field(&self.user_id.to_string());
+        field(self.chain.as_str());
+        field(self.asset.as_str());
+        field(&self.amount.to_string());
+        field(&self.destination.to_string());
+        field(&self.memo);
+        field(self.priority.as_str());
+        for (key, value) in &self.labels {
+            field(key);
+            field(value);
+        }
+        hash.finalize().into()
+    }
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Asked for here.
+    Request,
+    /// Another system had broadcast it.
+    Import(ImportedPayment),
+}
+
+/// What the other system said about its payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImportedPayment {
+    pub from_address: Address,
+    pub tx_hash: TxHash,
+}
+
+impl Origin {
+    /// As the table spells it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Import(_) => "import",
+        }
+    }
+}
+
+/// A request as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withdrawal {
+    pub id: WithdrawalId,
+    pub origin: Origin,
+    pub key: IdempotencyKey,
+    pub payload: Payload,
+    pub requested_by: String,
+    pub required_approvals: u32,
+    pub approvals: Vec<Approval>,
+    pub state: State,
+    /// Sequence of the newest transition; every change is a compare-and-set on it.
+    pub sequence: u64,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Withdrawal {
+    pub fn digest(&self) -> PaymentDigest {
+        self.payload.digest(self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload() -> Payload {
+        Payload {
+            user_id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
+            chain: "bsc".parse().unwrap(),
+            asset: "USDT".parse().unwrap(),
+            amount: RawAmount::from(5_u64),
+            decimals: Decimals::new(18).unwrap(),
+            destination: "0x52908400098527886E0F7030069857D2E4169EE7".parse().unwrap(),
+            memo: String::new(),
+            priority: Priority::Normal,
+            labels: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn every_field_a_caller_chose_changes_the_hash() {
+        let base = payload().hash("alice");
+        assert_eq!(payload().hash("alice"), base);
+        assert_ne!(payload().hash("bob"), base);
+        let changes: [fn(&mut Payload); 8] = [
+            |p| p.user_id = UserId::new(),
+            |p| p.chain = "bsc-2".parse().unwrap(),
+            |p| p.asset = "USDC".parse().unwrap(),
+            |p| p.amount = RawAmount::from(6_u64),
+            |p| p.destination = "0x8617E340B3D01FA5F11F306F4090FD50E238070D".parse().unwrap(),
+            |p| p.memo = "x".to_owned(),
+            |p| p.priority = Priority::High,
+            |p| p.labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+        ];
+        for change in changes {
+            let mut other = payload();
+            change(&mut other);
+            assert_ne!(other.hash("alice"), base, "{other:?}");
+        }
+        let (mut one, mut two) = (payload(), payload());
+        one.labels = BTreeMap::from([("ab".to_owned(), "c".to_owned())]);
+        two.labels = BTreeMap::from([("a".to_owned(), "bc".to_owned())]);
+        assert_ne!(one.hash("alice"), two.hash("alice"));
+    }
+
+    #[test]
+    fn keys_have_one_spelling() {
+        for good in ["a", "order-1", "a b", &"x".repeat(128)] {
+            assert_eq!(IdempotencyKey::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", " a", "a ", "a\n", "a\u{0}", "ключ", "import:1", &"x".repeat(129)] {
+            assert!(IdempotencyKey::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn labels_and_texts_are_bounded() {
+        let many: BTreeMap<_, _> = (0..17).map(|n| (n.to_string(), String::new())).collect();
+        assert_eq!(check_labels(&many).len(), 1);
+        assert!(!check_labels(&BTreeMap::from([(String::new(), "x".to_owned())])).is_empty());
+        assert!(!check_labels(&BTreeMap::from([("x".repeat(129), String::new())])).is_empty());
+        assert!(check_text("memo", &"é".repeat(500), 500).is_ok());
+        assert!(check_text("memo", &"é".repeat(501), 500).is_err());
+        assert!(check_text("memo", "\u{1b}[2J", 500).is_err());
+    }
+}

@@ -1,0 +1,316 @@
+//! The rules that need no memory: everything that can be said about a request from the configuration, the derived
+//! addresses and the signatures alone. What needs the ledger (usage, registered wallets, expiry) is handed on in
+//! the [`Assessment`].
+
+use types::{Address, PaymentDigest, RawAmount};
+
+use super::{AssetPolicy, ChainPolicy, Finding, Policy, Quorum, Refusal, Rule, WindowLimit};
+use crate::builder::{Action, Parameters};
+use crate::guard::VoidProof;
+use crate::signing::{Purpose, SigningRequest};
+
+/// What a group's keys may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupPurpose {
+    /// Withdrawals and top-ups leave from here.
+    Operation,
+    /// Customers deposit here; sweeps leave from here.
+    Deposit,
+}
+
+impl GroupPurpose {
+    /// Stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Operation => "operation",
+            Self::Deposit => "deposit",
+        }
+    }
+}
+
+/// What the signer derived itself, not what the caller said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Derived {
+    /// Address of the signing key.
+    pub(crate) from: Address,
+    /// What its group may do.
+    pub(crate) purpose: GroupPurpose,
+    /// Address and group purpose of a top-up's destination.
+    pub(crate) top_up: Option<(Address, GroupPurpose)>,
+}
+
+/// An amount to be counted against a window, once per payment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The counter, unique within the chain.
+    pub counter: String,
+    /// What is added.
+    pub amount: RawAmount,
+    /// What the sum must not exceed.
+    pub limit: WindowLimit,
+}
+
+/// What the ledger must know about the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registration {
+    /// A sweep: only to a registered operation wallet.
+    Required,
+    /// A withdrawal: never to one of them.
+    Forbidden,
+    /// Decided already.
+    Irrelevant,
+}
+
+/// All that can be said without the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assessment {
+    /// Findings of the rules asked so far.
+    pub findings: Vec<Finding>,
+    /// Approvals whose expiry is yet to be judged; none where none are needed.
+    pub quorum: Option<Quorum>,
+    /// A believed attestation.
+    pub void: Option<VoidProof>,
+    /// Counted when the payment is first signed.
+    pub charge: Option<Charge>,
+    /// Counter and limit of the chain's fees.
+    pub fee_limit: Option<WindowLimit>,
+    /// Replacements per nonce.
+    pub max_bumps: u32,
+    pub(crate) registration: Registration,
+}
+
+type Outcome = Result<&'static str, Refusal>;
+
+/// Asks every rule that needs no memory.
+pub(crate) fn assess(policy: &Policy, request: &SigningRequest, derived: &Derived) -> Assessment {
+    let mut assessment = Assessment {
+        findings: Vec::with_capacity(13),
+        quorum: None,
+        void: None,
+        charge: None,
+        fee_limit: None,
+        max_bumps: 0,
+        registration: Registration::Irrelevant,
+    };
+    let Some(chain) = policy.chains.get(&request.chain) else {
+        let detail = format!("chain {} is not configured here", request.chain);
+        assessment.findings.push(Refusal::of_field(Rule::Chain, "chain.unknown", "chain", detail).into());
+        return assessment;
+    };
+    let asset = request.asset().and_then(|symbol| chain.assets.get(symbol));
+    assessment.max_bumps = chain.max_bumps;
+    assessment.fee_limit = chain.fee_window;
+    assessment.charge = charge(chain, asset, request);
+    assessment.registration = registration(request);
+    let outcomes = [
+        (Rule::Chain, chain_rule(chain, request)),
+        (Rule::Source, source_rule(request, derived)),
+        (Rule::Asset, asset_rule(chain, asset, request)),
+        (Rule::Destination, destination_rule(chain, request, derived)),
+        (Rule::Fee, fee_rule(chain, request)),
+        (Rule::LimitTransaction, transaction_limit_rule(chain, asset, request)),
+        (Rule::Approvals, approvals_rule(policy, asset, request, &mut assessment.quorum)),
+        (Rule::VoidAttestation, void_rule(policy, request, &mut assessment.void)),
+    ];
+    assessment.findings.extend(outcomes.map(|(rule, outcome)| Finding { rule, outcome }));
+    assessment
+}
+
+fn chain_rule(chain: &ChainPolicy, request: &SigningRequest) -> Outcome {
+    match (&request.parameters, chain.chain_id) {
+        (Parameters::Evm(evm), Some(id)) if evm.chain_id == id => Ok("the chain number is this chain's"),
+        (Parameters::Evm(evm), Some(id)) => Err(Refusal::of_field(
+            Rule::Chain,
+            "chain.chain_id",
+            "evm.chain_id",
+            format!("{} is not {id}, the number of {}", evm.chain_id, request.chain),
+        )),
+        (Parameters::Tron(_), None) => Ok("the parameters are of this chain's kind"),
+        (Parameters::Evm(_), None) | (Parameters::Tron(_), Some(_)) => Err(Refusal::of_field(
+            Rule::Chain,
+            "chain.kind",
+            "parameters",
+            format!("parameters are not of the kind of {}", request.chain),
+        )),
+    }
+}
+
+fn source_rule(request: &SigningRequest, derived: &Derived) -> Outcome {
+    if request.from != derived.from {
+        let detail = format!("this group and index sign as {}", derived.from);
+        return Err(Refusal::of_field(Rule::Source, "source.address", "tx_intent.from", detail));
+    }
+    match (&request.purpose, derived.purpose) {
+        (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, GroupPurpose::Operation) => {
+            Ok("the wallet belongs to an operation group")
+        }
+        (Purpose::Sweep { .. }, GroupPurpose::Operation | GroupPurpose::Deposit) => {
+            Ok("sweeps may leave from every group")
+        }
+        (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, GroupPurpose::Deposit) => {
+            let detail = format!("a {} never leaves from a deposit group", request.purpose.name());
+            Err(Refusal::of_field(Rule::Source, "source.purpose", "wallet_group_id", detail))
+        }
+    }
+}
+
+fn asset_rule(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &SigningRequest) -> Outcome {
+    if request.cancels() {
+        return Ok("a cancellation moves no asset");
+    }
+    let wrong = |detail: String| Err(Refusal::of_field(Rule::Asset, "asset.action", "tx_intent", detail));
+    match (&request.purpose, &request.action) {
+        (Purpose::Withdrawal { asset: symbol, .. } | Purpose::Sweep { asset: symbol }, action) => {
+            let Some(asset) = asset else {
+                let detail = format!("{symbol} on {} is not configured here", request.chain);
+                return Err(Refusal::of_field(Rule::Asset, "asset.unknown", "authorization.asset", detail));
+            };
+            match (action, asset.contract) {
+                (Action::Transfer { .. }, None) => Ok("moves the chain's own asset"),
+                (Action::TokenTransfer { contract, .. }, Some(known)) if *contract == known => {
+                    Ok("moves the token of that symbol")
+                }
+                (Action::TokenTransfer { .. }, Some(known)) => Err(Refusal::of_field(
+                    Rule::Asset,
+                    "asset.contract",
+                    "tx_intent.contract_address",
+                    format!("the contract of {symbol} is {known}"),
+                )),
+                _ => wrong(format!("a {} does not move {symbol}", action.name())),
+            }
+        }
+        (Purpose::TopUp { .. }, Action::Transfer { .. }) => Ok("moves the chain's own asset"),
+        (Purpose::TopUp { .. }, _) => wrong(format!("a top-up moves {} only", chain.native)),
+        (Purpose::Duty { .. }, Action::ContractCall { .. }) => Ok("calls a contract"),
+        (Purpose::Duty { .. }, _) => wrong("a duty is a contract call".to_owned()),
+    }
+}
+
+fn destination_rule(chain: &ChainPolicy, request: &SigningRequest, derived: &Derived) -> Outcome {
+    let refuse = |reason, detail: String| {
+        Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail))
+    };
+    if let Action::ContractCall { contract, data } = &request.action {
+        let allowed = chain.duties.iter().any(|duty| {
+            duty.contract == *contract && data.first_chunk().is_some_and(|method| duty.selectors.contains(method))
+        });
+        return match allowed {
+            true => Ok("the contract and method are listed"),
+            false => refuse("destination.method", "the contract or method is not listed".to_owned()),
+        };
+    }
+    let Some((to, _)) = request.transfer() else {
+        return Ok("a cancellation goes home");
+    };
+    if to.is_zero() {
+        return refuse("destination.zero", "the zero address burns what it receives".to_owned());
+    }
+    if to == derived.from {
+        return refuse("destination.self", "the wallet would pay itself".to_owned());
+    }
+    if chain.assets.values().any(|asset| asset.contract == Some(to)) {
+        return refuse("destination.contract", "a token's contract keeps what it receives".to_owned());
+    }
+    match (&request.purpose, derived.top_up) {
+        (Purpose::TopUp { .. }, Some((expected, GroupPurpose::Deposit))) if expected == to => {
+            Ok("the destination is a derived deposit wallet")
+        }
+        (Purpose::TopUp { .. }, Some((expected, GroupPurpose::Deposit))) => {
+            refuse("destination.top_up", format!("that group and index are {expected}"))
+        }
+        (Purpose::TopUp { .. }, _) => {
+            refuse("destination.top_up", "top-ups go to deposit wallets of this signer only".to_owned())
+        }
+        (Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. }, _) => {
+            Ok("the destination is a usable address")
+        }
+    }
+}
+
+fn fee_rule(chain: &ChainPolicy, request: &SigningRequest) -> Outcome {
+    let cost = request.parameters.max_cost();
+    if cost > chain.max_fee {
+        let detail = format!("may cost {cost}, more than {}", chain.max_fee);
+        return Err(Refusal::of_field(Rule::Fee, "fee.cap", "parameters", detail));
+    }
+    Ok("the fee is below the chain's cap")
+}
+
+fn transaction_limit_rule(
+    chain: &ChainPolicy,
+    asset: Option<&AssetPolicy>,
+    request: &SigningRequest,
+) -> Outcome {
+    let Some((_, amount)) = request.transfer() else {
+        return Ok("moves no amount");
+    };
+    let limit = match (&request.purpose, asset) {
+        (Purpose::Withdrawal { .. }, Some(asset)) => asset.max_transaction,
+        // An unknown asset is refused by its own rule; a limit of zero keeps this one from admitting it.
+        (Purpose::Withdrawal { .. }, None) => RawAmount::ZERO,
+        (Purpose::TopUp { .. }, _) => chain.max_top_up.unwrap_or(RawAmount::ZERO),
+        (Purpose::Sweep { .. } | Purpose::Duty { .. }, _) => return Ok("stays among our own wallets"),
+    };
+    if amount > limit {
+        let detail = format!("{amount} is above {limit}, the most of one {}", request.purpose.name());
+        return Err(Refusal::of_field(Rule::LimitTransaction, "limit.transaction", "amount", detail));
+    }
+    Ok("the amount is within the limit of one transaction")
+}
+
+fn approvals_rule(
+    policy: &Policy,
+    asset: Option<&AssetPolicy>,
+    request: &SigningRequest,
+    quorum: &mut Option<Quorum>,
+) -> Outcome {
+    let Purpose::Withdrawal { id, asset: symbol, requested_by, approvals } = &request.purpose else {
+        return Ok("needs no approvals");
+    };
+    let Some((destination, amount)) = request.transfer() else {
+        return Ok("a cancellation needs no approvals");
+    };
+    let payment = types::Payment {
+        id: *id,
+        chain: &request.chain,
+        asset: symbol,
+        destination: &destination,
+        amount,
+    };
+    let required = asset.map_or(u32::MAX, |asset| asset.approvals_for(amount));
+    let verified =
+        Quorum::verify(policy, PaymentDigest::compute(&payment), requested_by, required, approvals)?;
+    *quorum = Some(verified);
+    Ok("every signature is for exactly this payment")
+}
+
+fn void_rule(policy: &Policy, request: &SigningRequest, void: &mut Option<VoidProof>) -> Outcome {
+    let Some(attestation) = &request.void else {
+        return Ok("no attestation was given");
+    };
+    let proof = attestation.verify(&policy.confirmation_keys).map_err(|error| {
+        let field = "authorization.void_attestation";
+        Refusal::of_field(Rule::VoidAttestation, error.reason(), field, error.to_string())
+    })?;
+    *void = Some(proof);
+    Ok("signed by the confirmation service")
+}
+
+fn charge(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &SigningRequest) -> Option<Charge> {
+    let (_, amount) = request.transfer()?;
+    let (counter, limit) = match &request.purpose {
+        Purpose::Withdrawal { asset: symbol, .. } => (format!("withdrawal/{symbol}"), asset?.window?),
+        Purpose::TopUp { .. } => ("top_up".to_owned(), chain.top_up_window?),
+        Purpose::Sweep { .. } | Purpose::Duty { .. } => return None,
+    };
+    Some(Charge { counter, amount, limit })
+}
+
+fn registration(request: &SigningRequest) -> Registration {
+    match (&request.purpose, request.cancels()) {
+        (_, true) => Registration::Irrelevant,
+        (Purpose::Sweep { .. }, false) => Registration::Required,
+        (Purpose::Withdrawal { .. }, false) => Registration::Forbidden,
+        (Purpose::TopUp { .. } | Purpose::Duty { .. }, false) => Registration::Irrelevant,
+    }
+}

@@ -1,0 +1,117 @@
+//! The use cases: sign, simulate. Everything that needs no memory (derivation, building, checking signatures) happens
+//! here, in the caller's task and in parallel; the ledger only judges, signs and commits.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgPool;
+use tokio::sync::watch;
+use types::{Address, TxHash};
+
+use super::facts::{Prepared, Record};
+use super::judge::{Ruling, judge};
+use super::ledger::{Clerk, Ledger};
+use super::request::{Purpose, SigningRequest};
+use super::{SigningError, repo};
+use crate::builder::Unsigned;
+use crate::group::Groups;
+use crate::policy::{Derived, Finding, Policy, assess};
+
+/// A transaction that may leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedTransaction {
+    /// The exact bytes.
+    pub raw: Vec<u8>,
+    /// Hash or id.
+    pub tx_hash: TxHash,
+    /// The wallet that signed.
+    pub from: Address,
+    /// Whether these bytes had been signed before.
+    pub replayed: bool,
+}
+
+impl SignedTransaction {
+    pub(super) fn of(record: Record, replayed: bool) -> Self {
+        Self { raw: record.raw, tx_hash: record.tx_hash, from: record.from, replayed }
+    }
+}
+
+/// What signing would answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Simulation {
+    /// Whether it would sign, or return bytes signed before.
+    pub allowed: bool,
+    /// Every rule's answer.
+    pub findings: Vec<Finding>,
+}
+
+/// Where the rules come from; a reload replaces them at once.
+pub type PolicySource = watch::Receiver<Arc<Policy>>;
+
+/// Signs and simulates.
+#[derive(Debug, Clone)]
+pub struct Signing {
+    pool: PgPool,
+    groups: Arc<Groups>,
+    policy: PolicySource,
+    ledger: Ledger,
+}
+
+impl Signing {
+    /// The use cases and the task that serves them.
+    pub(crate) fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> (Self, Clerk) {
+        let (ledger, clerk) = Ledger::new(pool.clone());
+        (Self { pool, groups, policy, ledger }, clerk)
+    }
+
+    /// Signs if every rule admits it. The answer leaves after the decision is durable.
+    pub async fn sign(
+        &self,
+        caller: &str,
+        request: SigningRequest,
+    ) -> Result<SignedTransaction, SigningError> {
+        let prepared = self.prepare(caller, request).await?;
+        self.ledger.decide(prepared).await
+    }
+
+    /// Says what every rule would answer. Writes nothing, signs nothing.
+    pub async fn simulate(&self, caller: &str, request: SigningRequest) -> Result<Simulation, SigningError> {
+        let prepared = self.prepare(caller, request).await?;
+        let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
+        let now: DateTime<Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(SigningError::Ledger)?;
+        let facts = repo::load_in(&mut connection, now, &[&prepared]).await?;
+        let judgement = judge(&facts, &prepared);
+        let allowed = match judgement.ruling {
+            Ruling::Replay(_) | Ruling::Sign(_) => true,
+            Ruling::Refuse(_) => false,
+        };
+        Ok(Simulation { allowed, findings: judgement.findings })
+    }
+
+    async fn prepare(&self, caller: &str, request: SigningRequest) -> Result<Prepared, SigningError> {
+        let (key, purpose) = self.groups.wallet(request.group, request.from.format(), request.index).await?;
+        let from = Address::from_body(request.from.format(), key.address_body());
+        let top_up = match request.purpose {
+            Purpose::TopUp { group, index } => {
+                let (wallet, purpose) = self.groups.wallet(group, request.from.format(), index).await?;
+                Some((Address::from_body(request.from.format(), wallet.address_body()), purpose))
+            }
+            Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. } => None,
+        };
+        let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
+        let policy = Arc::clone(&self.policy.borrow());
+        let assessment = assess(&policy, &request, &Derived { from, purpose, top_up });
+        Ok(Prepared {
+            caller: caller.to_owned(),
+            payment: request.payment(),
+            canonical: request.canonical(),
+            request,
+            assessment,
+            unsigned,
+            key,
+        })
+    }
+}

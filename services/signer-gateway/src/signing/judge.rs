@@ -1,0 +1,244 @@
+//! The judgement: every rule, in order, over the request's assessment and the ledger's memory. No I/O.
+
+use types::RawAmount;
+
+use super::facts::{Facts, Grant, Prepared, Record};
+use super::request::first_difference;
+use crate::guard::{Act, Bid, Entry, Evidence, Step, StepKind};
+use crate::policy::{Finding, Refusal, Registration, Rule};
+
+/// Counter of a chain's fees.
+pub(crate) const FEE_COUNTER: &str = "fee";
+
+/// What is to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ruling {
+    /// The bytes exist already.
+    Replay(Record),
+    /// Sign.
+    Sign(Grant),
+    /// Do not.
+    Refuse(Refusal),
+}
+
+/// The ruling, and what each rule said on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) ruling: Ruling,
+}
+
+/// Asks every rule. The first refusal decides; the others are still heard, for simulations.
+pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
+    let mut findings = vec![
+        finding(Rule::Freeze, freeze_rule(facts, prepared)),
+        finding(Rule::Fence, fence_rule(facts, prepared)),
+        finding(Rule::Idempotency, idempotency_rule(facts, prepared)),
+    ];
+    if findings.iter().all(|finding| finding.outcome.is_ok()) {
+        if let Some(record) = facts.records.get(&prepared.request.idempotency_key) {
+            return Judgement { findings, ruling: Ruling::Replay(record.clone()) };
+        }
+    }
+    for known in &prepared.assessment.findings {
+        findings.push(match (&known.outcome, known.rule) {
+            (Ok(_), Rule::Destination) => finding(Rule::Destination, destination_rule(facts, prepared)),
+            (Ok(_), Rule::Approvals) => finding(Rule::Approvals, approvals_rule(facts, prepared)),
+            (Ok(_) | Err(_), _) => known.clone(),
+        });
+    }
+    let guarded = guard_rule(facts, prepared);
+    let charges = match &guarded {
+        Ok(step) => charges(facts, prepared, step),
+        Err(_) => Vec::new(),
+    };
+    findings.push(finding(Rule::LimitWindow, window_rule(facts, prepared, &charges)));
+    findings.push(match &guarded {
+        Ok(step) => Finding::admits(Rule::PaymentGuard, step.kind.reason()),
+        Err(refusal) => refusal.clone().into(),
+    });
+    let refusal = findings.iter().find_map(|finding| finding.outcome.as_ref().err()).cloned();
+    let ruling = match (refusal, guarded) {
+        (Some(refusal), _) | (None, Err(refusal)) => Ruling::Refuse(refusal),
+        (None, Ok(step)) => Ruling::Sign(grant(facts, prepared, step, charges)),
+    };
+    Judgement { findings, ruling }
+}
+
+type Outcome = Result<&'static str, Refusal>;
+
+fn finding(rule: Rule, outcome: Outcome) -> Finding {
+    Finding { rule, outcome }
+}
+
+fn freeze_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    if facts.is_frozen(&prepared.request.chain) {
+        let detail = format!("nothing is signed for {} at the moment", prepared.request.chain);
+        return Err(Refusal::new(Rule::Freeze, "freeze.frozen", detail));
+    }
+    Ok("the chain is not frozen")
+}
+
+fn fence_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    let request = &prepared.request;
+    match facts.fences.get(&request.job) {
+        Some(seen) if request.lease_epoch < *seen => Err(Refusal::of_field(
+            Rule::Fence,
+            "fence.stale",
+            "lease_epoch",
+            format!("epoch {} of this job is over; {seen} was seen", request.lease_epoch),
+        )),
+        Some(_) | None => Ok("the lease is the newest seen"),
+    }
+}
+
+fn idempotency_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    let Some(record) = facts.records.get(&prepared.request.idempotency_key) else {
+        return Ok("the key is new");
+    };
+    match first_difference(&record.canonical, &prepared.canonical) {
+        None => Ok("the same request was signed before"),
+        Some(field) => Err(Refusal {
+            rule: Rule::Idempotency,
+            reason: "idempotency.conflict",
+            detail: format!("this key was used for a request with another {field}"),
+            field: Some(contract_field(&field)),
+        }),
+    }
+}
+
+/// Where the contract has a canonical field.
+fn contract_field(name: &str) -> &'static str {
+    match name {
+        "action" => "tx_intent.action",
+        "amount" => "tx_intent.amount",
+        "asset" => "authorization.asset",
+        "chain" => "chain",
+        "chain_id" => "evm.chain_id",
+        "contract_address" => "tx_intent.contract_address",
+        "data_sha256" => "tx_intent.data",
+        "derivation_index" => "derivation_index",
+        "expiration_ms" => "tron.expiration_ms",
+        "fee_limit_sun" => "tron.fee_limit_sun",
+        "from" => "tx_intent.from",
+        "gas_limit" => "evm.gas_limit",
+        "gas_price" => "evm.gas_price",
+        "job_id" => "job_id",
+        "max_fee_per_gas" => "evm.max_fee_per_gas",
+        "max_priority_fee_per_gas" => "evm.max_priority_fee_per_gas",
+        "nonce" => "evm.nonce",
+        "payment" => "authorization",
+        "ref_block_bytes" => "tron.ref_block_bytes",
+        "ref_block_hash" => "tron.ref_block_hash",
+        "timestamp_ms" => "tron.timestamp_ms",
+        "to" => "tx_intent.to",
+        "wallet_group_id" => "wallet_group_id",
+        _ => "request",
+    }
+}
+
+fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    let refuse = |reason, detail: &str| {
+        Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail.to_owned()))
+    };
+    let Some((to, _)) = prepared.request.transfer() else {
+        return Ok("pays nobody");
+    };
+    let registered = facts.registered.contains(&(prepared.request.chain.clone(), to));
+    match (prepared.assessment.registration, registered) {
+        (Registration::Required, true) => Ok("the destination is a registered operation wallet"),
+        (Registration::Required, false) => {
+            refuse("destination.sweep", "sweeps go to registered operation wallets only")
+        }
+        (Registration::Forbidden, true) => {
+            refuse("destination.own", "withdrawals never go to an operation wallet of our own")
+        }
+        (Registration::Forbidden, false) => Ok("the destination is not ours"),
+        (Registration::Irrelevant, _) => Ok("the destination is derived here or listed"),
+    }
+}
+
+fn approvals_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    let Some(quorum) = &prepared.assessment.quorum else {
+        return Ok("needs no approvals");
+    };
+    // Once a payment was authorised, its replacements must not depend on approvals that ran out meanwhile.
+    let first_paid = facts.payments.get(&prepared.payment).and_then(|known| known.first_paid_at);
+    quorum.judge(first_paid.unwrap_or(facts.now))?;
+    Ok("enough approvers signed exactly this payment")
+}
+
+fn guard_rule(facts: &Facts, prepared: &Prepared) -> Result<Step, Refusal> {
+    let proposal = prepared.request.proposal(&prepared.unsigned);
+    let owner = prepared.nonce().and_then(|nonce| facts.owners.get(&nonce));
+    let step = match facts.payments.get(&prepared.payment) {
+        None => Entry::open(proposal, owner),
+        Some(known) => known.entry.apply(
+            proposal,
+            &Evidence {
+                signed: &known.signed,
+                void: prepared.assessment.void.as_ref(),
+                owner,
+                max_bumps: prepared.assessment.max_bumps,
+            },
+        ),
+    };
+    step.map_err(|refused| Refusal::new(Rule::PaymentGuard, refused.reason(), refused.to_string()))
+}
+
+/// What the step adds to the counters: a payment's amount once, fees by how much they grew.
+fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawAmount)> {
+    let mut charges = Vec::with_capacity(2);
+    let known = facts.payments.get(&prepared.payment);
+    let pays_first =
+        !prepared.request.cancels() && known.is_none_or(|known| known.first_paid_at.is_none());
+    if let Some(charge) = prepared.assessment.charge.as_ref().filter(|_| pays_first) {
+        charges.push((charge.counter.clone(), charge.amount));
+    }
+    if prepared.assessment.fee_limit.is_some() {
+        let before = match step.kind {
+            StepKind::First | StepKind::NewSlot => RawAmount::ZERO,
+            StepKind::Same | StepKind::FeeBump | StepKind::Cancellation => {
+                known.map_or(RawAmount::ZERO, |known| cost(&known.entry.bid))
+            }
+        };
+        let grown = prepared.request.parameters.max_cost().saturating_sub(before);
+        if !grown.is_zero() {
+            charges.push((FEE_COUNTER.to_owned(), grown));
+        }
+    }
+    charges
+}
+
+fn cost(bid: &Bid) -> RawAmount {
+    RawAmount::from(bid.ceiling).checked_mul(bid.gas_limit).unwrap_or(RawAmount::MAX)
+}
+
+fn window_rule(facts: &Facts, prepared: &Prepared, charges: &[(String, RawAmount)]) -> Outcome {
+    for (counter, amount) in charges {
+        let limit = match (&prepared.assessment.charge, prepared.assessment.fee_limit) {
+            (Some(charge), _) if charge.counter == *counter => charge.limit,
+            (_, Some(limit)) => limit,
+            (_, None) => continue,
+        };
+        let key = (prepared.request.chain.clone(), counter.clone());
+        let used = facts.usage.get(&key).copied().unwrap_or(RawAmount::ZERO);
+        let after = used.checked_add(*amount).unwrap_or(RawAmount::MAX);
+        if after > limit.amount {
+            let detail = format!(
+                "{counter} on {} would reach {after} within {} s; the limit is {}",
+                prepared.request.chain,
+                limit.window.as_secs(),
+                limit.amount
+            );
+            return Err(Refusal::new(Rule::LimitWindow, "limit.window", detail));
+        }
+    }
+    Ok("within the limits over time")
+}
+
+fn grant(facts: &Facts, prepared: &Prepared, step: Step, charges: Vec<(String, RawAmount)>) -> Grant {
+    let known = facts.payments.get(&prepared.payment).and_then(|known| known.first_paid_at);
+    let pays = matches!(prepared.request.proposal(&prepared.unsigned).act, Act::Pay(_));
+    Grant { step, first_paid_at: known.or(pays.then_some(facts.now)), charges }
+}

@@ -1,0 +1,278 @@
+//! The ledger: one task that takes whatever requests wait, judges them in order under the head's lock, signs what was
+//! granted and writes guard, records and log of all of them in one transaction. Under load many requests share one
+//! commit, and the log has a natural order.
+//!
+//! Invariants: no signature exists for a refused request; no answer leaves before its rows are committed; when the
+//! commit's outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use sqlx::PgPool;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::SigningError;
+use super::app::SignedTransaction;
+use super::facts::{Facts, Grant, Prepared, Record};
+use super::judge::{Ruling, judge};
+use super::repo;
+use super::writes::{NewRecord, NewSlot, Writes};
+use crate::audit::{self, Decision, Draft, Entry, Head};
+use crate::guard::{Slot, StepKind};
+
+/// Requests that may wait. Beyond this, callers are told to come back.
+const WAITING: usize = 4_096;
+/// Requests that share a commit at most: bounds how long the head is locked.
+const MAX_BATCH: usize = 256;
+
+type Answer = Result<SignedTransaction, SigningError>;
+
+struct Job {
+    prepared: Box<Prepared>,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// The way in.
+#[derive(Debug, Clone)]
+pub(crate) struct Ledger {
+    queue: mpsc::Sender<Job>,
+}
+
+/// The task that decides.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    pool: PgPool,
+    queue: mpsc::Receiver<Job>,
+}
+
+impl Ledger {
+    /// A ledger and its task.
+    pub(crate) fn new(pool: PgPool) -> (Self, Clerk) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        (Self { queue: sender }, Clerk { pool, queue: receiver })
+    }
+
+    /// Has a request judged, and waits until the decision is durable.
+    pub(crate) async fn decide(&self, prepared: Prepared) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { prepared: Box::new(prepared), reply };
+        self.queue.try_send(job).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SigningError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => SigningError::LedgerUnavailable,
+        })?;
+        answer.await.unwrap_or(Err(SigningError::LedgerUnavailable))
+    }
+}
+
+impl Clerk {
+    /// Works until told to stop, then finishes what waits.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), std::convert::Infallible> {
+        let mut jobs = Vec::with_capacity(MAX_BATCH);
+        loop {
+            tokio::select! {
+                biased;
+                taken = self.queue.recv_many(&mut jobs, MAX_BATCH) => {
+                    if taken == 0 {
+                        return Ok(());
+                    }
+                    self.settle(std::mem::take(&mut jobs)).await;
+                }
+                () = stop.cancelled() => {
+                    self.queue.close();
+                    while self.queue.recv_many(&mut jobs, MAX_BATCH).await > 0 {
+                        self.settle(std::mem::take(&mut jobs)).await;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn settle(&self, jobs: Vec<Job>) {
+        let started = std::time::Instant::now();
+        let batch: Vec<&Prepared> = jobs.iter().map(|job| job.prepared.as_ref()).collect();
+        let answers = match decide_batch(&self.pool, &batch).await {
+            Ok(answers) => answers,
+            // One request that cannot be written must not take its neighbours down with it.
+            Err(error) if batch.len() > 1 && !is_outage(&error) => {
+                tracing::error!(error = %rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
+                let mut answers = Vec::with_capacity(batch.len());
+                for prepared in &batch {
+                    answers.push(decide_alone(&self.pool, prepared).await);
+                }
+                answers
+            }
+            Err(error) => {
+                tracing::error!(error = %rpc::error::chain(&error), requests = batch.len(), "ledger cannot commit");
+                let mut failure = Some(error);
+                batch.iter().map(|_| Err(failure.take().unwrap_or(SigningError::LedgerUnavailable))).collect()
+            }
+        };
+        record_metrics(&answers, started.elapsed());
+        for (job, answer) in jobs.into_iter().zip(answers) {
+            // A caller that went away asks again with the same key.
+            let _ = job.reply.send(answer);
+        }
+    }
+}
+
+fn is_outage(error: &SigningError) -> bool {
+    match error {
+        SigningError::Ledger(source) => db::classify(source).is_transient(),
+        _ => false,
+    }
+}
+
+async fn decide_alone(pool: &PgPool, prepared: &Prepared) -> Answer {
+    let mut answers = decide_batch(pool, &[prepared]).await?;
+    answers.pop().unwrap_or(Err(SigningError::LedgerUnavailable))
+}
+
+/// Judges, signs and commits a batch; the answers are in its order.
+async fn decide_batch(pool: &PgPool, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
+    let mut tx = pool.begin().await.map_err(SigningError::Ledger)?;
+    let (head, now) = audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
+    let facts = repo::load_in(&mut tx, now, batch).await?;
+    let mut session = Session { facts, head, writes: Writes::default(), entries: Vec::with_capacity(batch.len()) };
+    let mut answers = Vec::with_capacity(batch.len());
+    for prepared in batch {
+        answers.push(session.decide(prepared));
+    }
+    let Session { head, writes, entries, .. } = session;
+    writes.save_in(&mut tx, now).await.map_err(SigningError::Ledger)?;
+    audit::insert_in(&mut tx, &entries, head).await.map_err(SigningError::Ledger)?;
+    tx.commit().await.map_err(SigningError::Ledger)?;
+    Ok(answers)
+}
+
+/// What a batch collects between load and save.
+struct Session {
+    facts: Facts,
+    head: Head,
+    writes: Writes,
+    entries: Vec<Entry>,
+}
+
+impl Session {
+    fn decide(&mut self, prepared: &Prepared) -> Answer {
+        match judge(&self.facts, prepared).ruling {
+            Ruling::Refuse(refusal) => {
+                self.note(prepared, Decision::Refused, refusal.reason, json!({"explanation": refusal.detail}));
+                Err(SigningError::Refused(refusal))
+            }
+            Ruling::Replay(record) => {
+                self.raise_fence(prepared);
+                let detail = json!({"tx_hash": record.tx_hash.to_string()});
+                self.note(prepared, Decision::Allowed, "idempotency.replayed", detail);
+                Ok(SignedTransaction::of(record, true))
+            }
+            Ruling::Sign(grant) => self.sign(prepared, &grant),
+        }
+    }
+
+    fn sign(&mut self, prepared: &Prepared, grant: &Grant) -> Answer {
+        let signed = prepared.unsigned.clone().sign(&prepared.key)?;
+        let record = Record {
+            canonical: prepared.canonical.clone(),
+            from: prepared.request.from,
+            raw: signed.raw,
+            tx_hash: signed.tx_hash,
+        };
+        let approvers = prepared.assessment.quorum.as_ref().map(|quorum| {
+            quorum.approvals.iter().map(|approval| approval.approver.as_str()).collect::<Vec<_>>()
+        });
+        let detail = json!({
+            "tx_hash": record.tx_hash.to_string(),
+            "raw_sha256": hex::encode(Sha256::digest(&record.raw)),
+            "approvers": approvers,
+        });
+        let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.reason(), detail);
+        self.raise_fence(prepared);
+        self.collect(prepared, grant, &record, sequence);
+        self.facts.remember(prepared, grant, record.clone());
+        let same = grant.step.kind == StepKind::Same;
+        Ok(SignedTransaction::of(record, same))
+    }
+
+    fn collect(&mut self, prepared: &Prepared, grant: &Grant, record: &Record, audit_sequence: u64) {
+        let next = &grant.step.next;
+        let chain = &prepared.request.chain;
+        self.writes.records.push(NewRecord {
+            key: prepared.request.idempotency_key.clone(),
+            payment: prepared.payment.clone(),
+            generation: next.generation,
+            pays: !prepared.request.cancels(),
+            request: serde_json::Value::Object(record.canonical.clone()).to_string(),
+            from: record.from.to_string(),
+            raw: record.raw.clone(),
+            tx_hash: record.tx_hash,
+            audit_sequence,
+        });
+        if let (Slot::Nonce(nonce), true) = (next.slot, self.is_new_slot(prepared)) {
+            self.writes.slots.push(NewSlot {
+                chain: chain.clone(),
+                wallet: prepared.request.from.to_string(),
+                nonce,
+                payment: prepared.payment.clone(),
+                generation: next.generation,
+            });
+        }
+        for (counter, amount) in &grant.charges {
+            let used = self.writes.usage.entry((chain.clone(), counter.clone())).or_default();
+            *used = used.checked_add(*amount).unwrap_or(types::RawAmount::MAX);
+        }
+        self.writes.payments.insert(prepared.payment.clone(), (next.clone(), grant.first_paid_at));
+    }
+
+    /// A nonce nobody has used yet; the table's key says the same.
+    fn is_new_slot(&self, prepared: &Prepared) -> bool {
+        prepared.nonce().is_some_and(|nonce| !self.facts.owners.contains_key(&nonce))
+    }
+
+    fn raise_fence(&mut self, prepared: &Prepared) {
+        let (job, epoch) = (prepared.request.job, prepared.request.lease_epoch);
+        // Unchanged fences are not written again.
+        if self.facts.fences.get(&job) != Some(&epoch) {
+            self.facts.raise_fence(job, epoch);
+            self.writes.fences.insert(job, epoch);
+        }
+    }
+
+    fn note(
+        &mut self,
+        prepared: &Prepared,
+        decision: Decision,
+        reason: &str,
+        mut detail: serde_json::Value,
+    ) -> u64 {
+        detail["idempotency_key"] = json!(prepared.request.idempotency_key);
+        detail["lease_epoch"] = json!(prepared.request.lease_epoch);
+        detail["request"] = json!(prepared.canonical);
+        let draft = Draft {
+            caller: prepared.caller.clone(),
+            action: "sign",
+            decision,
+            reason: reason.to_owned(),
+            detail: detail.to_string(),
+        };
+        let entry = self.head.append(self.facts.now, draft);
+        let sequence = entry.sequence;
+        self.entries.push(entry);
+        sequence
+    }
+}
+
+fn record_metrics(answers: &[Answer], took: std::time::Duration) {
+    #[allow(clippy::cast_precision_loss, reason = "a batch has at most 256 requests")]
+    metrics::histogram!("bursar_signer_batch_requests").record(answers.len() as f64);
+    metrics::histogram!("bursar_signer_batch_seconds").record(took.as_secs_f64());
+    for answer in answers {
+        let (outcome, reason) = match answer {
+            Ok(signed) if signed.replayed => ("replayed", "none"),
+            Ok(_) => ("signed", "none"),
+            Err(SigningError::Refused(refusal)) => ("refused", refusal.reason),
+            Err(_) => ("failed", "none"),
+        };
+        metrics::counter!("bursar_signer_requests_total", "outcome" => outcome, "reason" => reason).increment(1);
+    }
+}

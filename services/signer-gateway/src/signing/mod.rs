@@ -1,0 +1,17 @@
+//! Signing: from a parsed request to bytes that may leave. Owns the order parse, assess, judge, sign, commit, answer.
+//! Never answers before the commit, never signs before the judgement, never judges without the head's lock.
+
+mod app;
+mod error;
+mod facts;
+mod judge;
+mod ledger;
+mod repo;
+mod request;
+mod writes;
+#[cfg(test)]
+mod tests;
+
+pub use app::{SignedTransaction, Signing, Simulation};
+pub use error::SigningError;
+pub use request::{Purpose, SigningRequest, first_difference};

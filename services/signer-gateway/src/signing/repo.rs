@@ -1,0 +1,212 @@
+//! SQL of the ledger: loads the memory of a batch, writes what a batch decided. Every function runs in a transaction
+//! of the caller, under the head's lock (simulations excepted: they read only).
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use types::{Address, RawAmount, TxHash};
+use uuid::Uuid;
+
+use super::SigningError;
+use super::facts::{CounterKey, Facts, Prepared, Record, Remembered};
+use super::judge::FEE_COUNTER;
+use crate::guard::{Bid, Binding, Entry, PaymentKey, Slot, SlotOwner, State, Terms};
+
+const LOAD: &str = include_str!("../../queries/ledger_load.sql");
+const USAGE: &str = include_str!("../../queries/ledger_usage.sql");
+
+/// Loads what the ledger remembers about `batch`.
+pub(super) async fn load_in(
+    connection: &mut PgConnection,
+    now: DateTime<Utc>,
+    batch: &[&Prepared],
+) -> Result<Facts, SigningError> {
+    let mut facts = Facts::at(now);
+    let rows = sqlx::query(LOAD)
+        .bind(batch.iter().map(|item| item.request.idempotency_key.as_str()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|item| item.payment.as_str()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|item| item.request.job.as_uuid()).collect::<Vec<Uuid>>())
+        .bind(batch.iter().map(|item| item.request.chain.as_str()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|item| item.request.from.to_string()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|item| item.nonce().map(|key| signed(key.2))).collect::<Vec<_>>())
+        .bind(
+            batch.iter().map(|item| item.request.transfer().map(|(to, _)| to.to_string())).collect::<Vec<_>>(),
+        )
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(SigningError::Ledger)?;
+    for row in &rows {
+        let position: i64 = get(row, "position")?;
+        let item = usize::try_from(position - 1)
+            .ok()
+            .and_then(|index| batch.get(index))
+            .ok_or(SigningError::Corrupt("position"))?;
+        take_row(&mut facts, item, row)?;
+    }
+    load_usage_in(connection, &mut facts, batch).await?;
+    Ok(facts)
+}
+
+fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), SigningError> {
+    if let Some(record) = record_of(row)? {
+        facts.records.insert(item.request.idempotency_key.clone(), record);
+    }
+    if let Some(known) = remembered_of(row)? {
+        facts.payments.insert(item.payment.clone(), known);
+    }
+    if let Some(payment) = get::<Option<String>>(row, "slot_payment")? {
+        let generation = count(get(row, "slot_generation")?, "slot_generation")?;
+        let owner = SlotOwner { payment: PaymentKey::stored(payment), generation };
+        if let Some(nonce) = item.nonce() {
+            facts.owners.insert(nonce, owner);
+        }
+    }
+    if let Some(epoch) = get::<Option<i64>>(row, "fence_epoch")? {
+        facts.fences.insert(item.request.job, unsigned(epoch, "fence_epoch")?);
+    }
+    if let (true, Some((to, _))) = (get::<bool>(row, "destination_registered")?, item.request.transfer()) {
+        facts.registered.insert((item.request.chain.clone(), to));
+    }
+    if facts.frozen.is_empty() {
+        facts.frozen.extend(get::<Vec<String>>(row, "frozen")?);
+    }
+    Ok(())
+}
+
+async fn load_usage_in(
+    connection: &mut PgConnection,
+    facts: &mut Facts,
+    batch: &[&Prepared],
+) -> Result<(), SigningError> {
+    let mut wanted: HashMap<CounterKey, i64> = HashMap::new();
+    for item in batch {
+        let chain = &item.request.chain;
+        if let Some(charge) = &item.assessment.charge {
+            wanted.insert((chain.clone(), charge.counter.clone()), signed(charge.limit.window.as_secs()));
+        }
+        if let Some(limit) = item.assessment.fee_limit {
+            wanted.insert((chain.clone(), FEE_COUNTER.to_owned()), signed(limit.window.as_secs()));
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query(USAGE)
+        .bind(wanted.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
+        .bind(wanted.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
+        .bind(wanted.values().copied().collect::<Vec<_>>())
+        .bind(facts.now)
+        .fetch_all(connection)
+        .await
+        .map_err(SigningError::Ledger)?;
+    for row in &rows {
+        let chain = parsed(&get::<String>(row, "chain")?, "chain")?;
+        // A sum beyond 256 bits is over every limit; reading it as the largest amount refuses, as it should.
+        let used = get::<String>(row, "used")?.parse().unwrap_or(RawAmount::MAX);
+        facts.usage.insert((chain, get(row, "counter")?), used);
+    }
+    Ok(())
+}
+
+fn record_of(row: &PgRow) -> Result<Option<Record>, SigningError> {
+    let Some(request) = get::<Option<String>>(row, "record_request")? else {
+        return Ok(None);
+    };
+    Ok(Some(Record {
+        canonical: serde_json::from_str(&request).map_err(|_| SigningError::Corrupt("request"))?,
+        from: parsed(&get::<String>(row, "record_from")?, "from_address")?,
+        raw: get(row, "record_raw")?,
+        tx_hash: TxHash(fixed(get(row, "record_tx_hash")?, "tx_hash")?),
+    }))
+}
+
+fn remembered_of(row: &PgRow) -> Result<Option<Remembered>, SigningError> {
+    if get::<Option<String>>(row, "payment")?.is_none() {
+        return Ok(None);
+    }
+    let entry = Entry {
+        binding: Binding {
+            chain: parsed(&get::<String>(row, "chain")?, "chain")?,
+            wallet: parsed(&get::<String>(row, "wallet")?, "wallet")?,
+            job: get::<Uuid>(row, "job_id")?.into(),
+        },
+        terms: terms_of(row)?,
+        generation: count(get(row, "generation")?, "generation")?,
+        slot: slot_of(row)?,
+        bid: Bid {
+            ceiling: parsed(&get::<String>(row, "ceiling")?, "ceiling")?,
+            tip: parsed(&get::<String>(row, "tip")?, "tip")?,
+            gas_limit: unsigned(get(row, "gas_limit")?, "gas_limit")?,
+        },
+        state: state_of(row)?,
+    };
+    let hashes: Vec<Vec<u8>> = get(row, "signed")?;
+    let signed = hashes.into_iter().map(|hash| Ok(TxHash(fixed(hash, "tx_hash")?)));
+    let signed = signed.collect::<Result<Vec<_>, SigningError>>()?;
+    Ok(Some(Remembered { entry, first_paid_at: get(row, "first_paid_at")?, signed }))
+}
+
+fn terms_of(row: &PgRow) -> Result<Option<Terms>, SigningError> {
+    let Some(destination) = get::<Option<String>>(row, "destination")? else {
+        return Ok(None);
+    };
+    let asset: Option<String> = get(row, "asset")?;
+    let call_hash: Option<Vec<u8>> = get(row, "call_hash")?;
+    Ok(Some(Terms {
+        asset: asset.map(|text| parsed(&text, "asset")).transpose()?,
+        destination: parsed::<Address>(&destination, "destination")?,
+        amount: parsed(&get::<String>(row, "amount")?, "amount")?,
+        call_hash: call_hash.map(|hash| fixed(hash, "call_hash")).transpose()?,
+        may_shrink: get(row, "may_shrink")?,
+    }))
+}
+
+fn slot_of(row: &PgRow) -> Result<Slot, SigningError> {
+    match (get::<Option<i64>>(row, "nonce")?, get::<Option<Vec<u8>>>(row, "tron_id")?) {
+        (Some(nonce), None) => Ok(Slot::Nonce(unsigned(nonce, "nonce")?)),
+        (None, Some(id)) => Ok(Slot::Transaction {
+            id: TxHash(fixed(id, "tron_id")?),
+            expires_ms: get(row, "expires_ms")?,
+        }),
+        (Some(_), Some(_)) | (None, None) => Err(SigningError::Corrupt("slot")),
+    }
+}
+
+fn state_of(row: &PgRow) -> Result<State, SigningError> {
+    let bumps = count(get(row, "bumps")?, "bumps")?;
+    match get::<String>(row, "state")?.as_str() {
+        "paying" => Ok(State::Paying { bumps }),
+        "closing" => Ok(State::Closing { live: get(row, "live")?, bumps }),
+        _ => Err(SigningError::Corrupt("state")),
+    }
+}
+
+fn get<'r, T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>>(
+    row: &'r PgRow,
+    column: &str,
+) -> Result<T, SigningError> {
+    row.try_get(column).map_err(SigningError::Ledger)
+}
+
+fn parsed<T: std::str::FromStr>(text: &str, what: &'static str) -> Result<T, SigningError> {
+    text.parse().map_err(|_| SigningError::Corrupt(what))
+}
+
+fn fixed(bytes: Vec<u8>, what: &'static str) -> Result<[u8; 32], SigningError> {
+    bytes.try_into().map_err(|_| SigningError::Corrupt(what))
+}
+
+fn count(number: i32, what: &'static str) -> Result<u32, SigningError> {
+    u32::try_from(number).map_err(|_| SigningError::Corrupt(what))
+}
+
+fn unsigned(number: i64, what: &'static str) -> Result<u64, SigningError> {
+    u64::try_from(number).map_err(|_| SigningError::Corrupt(what))
+}
+
+/// Numbers that reach the database were bounded when they were parsed.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,148 @@
+//! Reaching the services: from a local stack's `stack.json`, or by addresses and keys given on the command line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
+use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
+use proto::execution::v1::wallet_service_client::WalletServiceClient;
+use proto::intent::v1::intent_service_client::IntentServiceClient;
+use proto::intent::v1::policy_service_client::PolicyServiceClient;
+use proto::signer::v1::signer_service_client::SignerServiceClient;
+use rpc::{Client, ClientConfig, ClientTls, Secret, connect_lazy};
+use serde::Deserialize;
+
+use crate::approver::ApproverKey;
+
+pub type Intent = IntentServiceClient<Client>;
+pub type Policy = PolicyServiceClient<Client>;
+pub type Execution = ExecutionServiceClient<Client>;
+pub type Catalogue = CatalogueServiceClient<Client>;
+pub type Wallets = WalletServiceClient<Client>;
+pub type Confirmation = ConfirmationServiceClient<Client>;
+pub type Signer = SignerServiceClient<Client>;
+
+/// Where the services are. Without addresses, the local stack's are taken.
+#[derive(Debug, Clone, Args)]
+pub struct Target {
+    /// Directory of the local stack
+    #[arg(long, global = true, default_value = ".bursar", value_name = "DIR")]
+    pub data: PathBuf,
+    /// Address of the intent service
+    #[arg(long, global = true, env = "BURSAR_INTENT_URL", value_name = "URL")]
+    intent: Option<String>,
+    /// Address of the execution service
+    #[arg(long, global = true, env = "BURSAR_EXECUTION_URL", value_name = "URL")]
+    execution: Option<String>,
+    /// Address of the confirmation service
+    #[arg(long, global = true, env = "BURSAR_CONFIRMATION_URL", value_name = "URL")]
+    confirmation: Option<String>,
+    /// Address of the signer gateway
+    #[arg(long, global = true, env = "BURSAR_SIGNER_URL", value_name = "URL")]
+    signer: Option<String>,
+    /// API key for those addresses
+    #[arg(long, global = true, env = "BURSAR_API_KEY", hide_env_values = true, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Certificate authority for https addresses
+    #[arg(long, global = true, env = "BURSAR_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+/// The part of `stack.json` that a client needs.
+#[derive(Debug, Deserialize)]
+struct Stack {
+    parts: BTreeMap<String, Part>,
+    api_keys: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    url: String,
+}
+
+/// Addresses and keys, resolved.
+#[derive(Debug)]
+pub struct Connection {
+    target: Target,
+    stack: Option<Stack>,
+}
+
+impl Connection {
+    /// Reads the local stack if there is one; whether it is needed shows when an address is asked for.
+    pub fn open(target: Target) -> Result<Self> {
+        let file = target.data.join("stack.json");
+        let stack = match std::fs::read_to_string(&file) {
+            Ok(text) => {
+                Some(serde_json::from_str(&text).with_context(|| format!("{} is not a stack file", file.display()))?)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
+        };
+        Ok(Self { target, stack })
+    }
+
+    pub fn intent(&self, who: &str) -> Result<Intent> {
+        Ok(Intent::new(self.client("intent", self.target.intent.as_ref(), who)?))
+    }
+
+    pub fn policy(&self, who: &str) -> Result<Policy> {
+        Ok(Policy::new(self.client("intent", self.target.intent.as_ref(), who)?))
+    }
+
+    pub fn execution(&self, who: &str) -> Result<Execution> {
+        Ok(Execution::new(self.client("execution", self.target.execution.as_ref(), who)?))
+    }
+
+    pub fn catalogue(&self, who: &str) -> Result<Catalogue> {
+        Ok(Catalogue::new(self.client("execution", self.target.execution.as_ref(), who)?))
+    }
+
+    pub fn wallets(&self, who: &str) -> Result<Wallets> {
+        Ok(Wallets::new(self.client("execution", self.target.execution.as_ref(), who)?))
+    }
+
+    pub fn confirmation(&self, who: &str) -> Result<Confirmation> {
+        Ok(Confirmation::new(self.client("confirmation", self.target.confirmation.as_ref(), who)?))
+    }
+
+    pub fn signer(&self, who: &str) -> Result<Signer> {
+        Ok(Signer::new(self.client("signer-gateway", self.target.signer.as_ref(), who)?))
+    }
+
+    /// The signing key of a development approver; anyone else's lies in a file of their own.
+    pub fn approver(&self, name: &str) -> Result<ApproverKey> {
+        let file = self.target.data.join("approvers").join(format!("{name}.key"));
+        ApproverKey::read(name, &file)
+            .with_context(|| format!("no signing key for {name} on this stack; name a file with --signing-key"))
+    }
+
+    fn client(&self, service: &str, given: Option<&String>, who: &str) -> Result<Client> {
+        let url = match (given, &self.stack) {
+            (Some(url), _) => url.clone(),
+            (None, Some(stack)) => {
+                stack.parts.get(service).map(|p| p.url.clone()).with_context(|| format!("the stack has no {service}"))?
+            }
+            (None, None) => anyhow::bail!(
+                "no stack in {} and no address of {service}: start one with `bursar up`, or name an address",
+                self.target.data.display()
+            ),
+        };
+        let mut config = ClientConfig::new(url);
+        if let Some(key) = self.key(who) {
+            config = config.with_key(Secret::new(key));
+        }
+        if let Some(ca) = &self.target.ca {
+            config.tls = Some(ClientTls { ca: Some(ca.clone()), ..ClientTls::default() });
+        }
+        Ok(connect_lazy(&config)?)
+    }
+
+    /// The key of a named caller on a local stack. With `--api-key` that key is used for all calls.
+    fn key(&self, name: &str) -> Option<String> {
+        let stack = || self.stack.as_ref().and_then(|s| s.api_keys.get(name).cloned());
+        self.target.api_key.clone().or_else(stack)
+    }
+}

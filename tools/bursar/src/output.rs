@@ -1,0 +1,71 @@
+//! How results are printed: aligned text for people, JSON in the contracts' own field names for programs.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use prost::Message;
+use prost_reflect::{DynamicMessage, SerializeOptions};
+
+/// What the caller asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    pub json: bool,
+}
+
+/// One message as indented JSON.
+pub fn json<M: Message>(name: &str, message: &M) -> Result<()> {
+    print(&serde_json::to_string_pretty(&value(name, message)?)?)
+}
+
+/// One message as a single line of JSON.
+pub fn json_line<M: Message>(name: &str, message: &M) -> Result<()> {
+    print(&value(name, message)?.to_string())
+}
+
+/// Several messages as a JSON array.
+pub fn json_list<M: Message>(name: &str, messages: &[M]) -> Result<()> {
+    let list = messages.iter().map(|m| value(name, m)).collect::<Result<Vec<_>>>()?;
+    print(&serde_json::to_string_pretty(&list)?)
+}
+
+/// A message as JSON, with the contract's field names and with defaults shown.
+pub fn value<M: Message>(name: &str, message: &M) -> Result<serde_json::Value> {
+    let descriptor =
+        proto::access::pool().get_message_by_name(name).with_context(|| format!("no message {name}"))?;
+    let mut dynamic = DynamicMessage::new(descriptor);
+    dynamic.transcode_from(message).context("a generated message fits its own descriptor")?;
+    let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(false);
+    Ok(dynamic.serialize_with_options(serde_json::value::Serializer, &options)?)
+}
+
+/// Columns under a heading, each as wide as its widest cell.
+pub fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Result<()> {
+    let rows: Vec<[String; N]> = rows.into_iter().collect();
+    let mut width = head.map(str::len);
+    for row in &rows {
+        for (w, cell) in width.iter_mut().zip(row) {
+            *w = (*w).max(cell.chars().count());
+        }
+    }
+    line(&head.map(str::to_owned), &width)?;
+    rows.iter().try_for_each(|row| line(row, &width))
+}
+
+/// `name  value` lines.
+pub fn fields(rows: &[(&str, String)]) -> Result<()> {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter().try_for_each(|(name, value)| print(&format!("{name:<width$}  {value}")))
+}
+
+fn line<const N: usize>(cells: &[String; N], width: &[usize; N]) -> Result<()> {
+    let text: Vec<String> = cells.iter().zip(width).map(|(cell, w)| format!("{cell:<w$}")).collect();
+    print(text.join("  ").trim_end())
+}
+
+/// A closed pipe (`| head`) is a reader who has seen enough, not a failure.
+pub fn print(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,222 @@
+//! The development catalogue: a chain, its native asset and a token, funded hot wallets, and an approval policy.
+//!
+//! For a stack of `bursar up` only. Everything goes through the services' own contracts, so seeding tests them too, and
+//! every step may be repeated: a restart on the same data finds what is there and adds nothing.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use proto::execution::v1 as ex;
+use proto::intent::v1 as it;
+use proto::signer::v1 as sg;
+use serde_json::{Value, json};
+
+use crate::client::Connection;
+
+/// The phrase whose accounts anvil funds. Public; worthless on any real chain.
+const PHRASE: &str = "test test test test test test test test test test test junk";
+/// Hot wallets are the first accounts of the phrase; the last one deploys the token.
+const HOT_WALLETS: u32 = 2;
+const DEPLOYER: usize = 9;
+const TOKEN: &str = include_str!("../../../tests/contracts/artifacts/Token.json");
+/// 1,000,000 tokens of 18 decimals for each hot wallet.
+const MINTED: &str = "1000000000000000000000000";
+const OPERATOR: &str = "operator";
+const CHAIN: &str = "bsc";
+/// Blocks of the development node come every second; two on top keep the demo short and the depth rule in use.
+const DEPTH: u32 = 2;
+const MINED: Duration = Duration::from_secs(30);
+
+/// Brings a fresh or restarted stack to the point where a withdrawal can be paid.
+pub async fn development(connection: &Connection, node: &str, network_id: u64) -> Result<()> {
+    let group = wallet_group(connection).await?;
+    let wallets = hot_wallets(connection, &group).await?;
+    let token = Node::new(node)?.token(&wallets).await.context("cannot deploy the development token")?;
+    catalogue(connection, node, network_id, &token).await?;
+    register(connection, &group, &wallets).await?;
+    for asset in ["BNB", "USDT"] {
+        policy(connection, asset).await.with_context(|| format!("cannot store the approval policy of {asset}"))?;
+    }
+    Ok(())
+}
+
+async fn wallet_group(connection: &Connection) -> Result<String> {
+    let request = sg::ImportWalletGroupRequest {
+        name: "development".to_owned(),
+        purpose: "operation".to_owned(),
+        recovery_phrase: PHRASE.to_owned(),
+        passphrase: String::new(),
+    };
+    let answer = connection.signer(OPERATOR)?.import_wallet_group(request).await;
+    let group = answer.context("cannot import the development wallet group")?.into_inner().group;
+    Ok(group.context("the signer returned no group")?.id)
+}
+
+async fn hot_wallets(connection: &Connection, group: &str) -> Result<Vec<sg::DerivedAddress>> {
+    let request = sg::DeriveAddressesRequest {
+        wallet_group_id: group.to_owned(),
+        address_format: "evm".to_owned(),
+        from_index: 0,
+        count: HOT_WALLETS,
+    };
+    let answer = connection.signer(OPERATOR)?.derive_addresses(request).await;
+    Ok(answer.context("cannot derive the hot wallets")?.into_inner().addresses)
+}
+
+async fn catalogue(connection: &Connection, node: &str, network_id: u64, token: &str) -> Result<()> {
+    let mut client = connection.catalogue(OPERATOR)?;
+    let chain = ex::Chain {
+        name: CHAIN.to_owned(),
+        kind: ex::ChainKind::Evm.into(),
+        network_id,
+        nodes: vec![node.to_owned()],
+        finality: ex::FinalityRule::Depth.into(),
+        depth: DEPTH,
+        dynamic_fees: true,
+        max_gas_price: "100000000000".to_owned(),
+        max_fee: "50000000000000000".to_owned(),
+        bump_after_seconds: 30,
+        enabled: true,
+        native_asset: "BNB".to_owned(),
+    };
+    client.put_chain(ex::PutChainRequest { chain: Some(chain) }).await.context("cannot store the chain")?;
+    let native = ex::Asset {
+        symbol: "BNB".to_owned(),
+        chain: CHAIN.to_owned(),
+        is_native: true,
+        decimals: 18,
+        enabled: true,
+        ..Default::default()
+    };
+    let token = ex::Asset {
+        symbol: "USDT".to_owned(),
+        chain: CHAIN.to_owned(),
+        contract_address: token.to_owned(),
+        decimals: 18,
+        enabled: true,
+        ..Default::default()
+    };
+    for asset in [native, token] {
+        let symbol = asset.symbol.clone();
+        let answer = client.put_asset(ex::PutAssetRequest { asset: Some(asset) }).await;
+        answer.with_context(|| format!("cannot store the asset {symbol}"))?;
+    }
+    Ok(())
+}
+
+async fn register(connection: &Connection, group: &str, wallets: &[sg::DerivedAddress]) -> Result<()> {
+    let mut signer = connection.signer(OPERATOR)?;
+    let mut execution = connection.wallets(OPERATOR)?;
+    for wallet in wallets {
+        let known = sg::OperationWallet {
+            chain: CHAIN.to_owned(),
+            address: wallet.address.clone(),
+            wallet_group_id: group.to_owned(),
+            derivation_index: wallet.index,
+        };
+        let request = sg::RegisterOperationWalletRequest { wallet: Some(known) };
+        signer.register_operation_wallet(request).await.context("the signer does not take the hot wallet")?;
+        let hot = ex::OperationWallet {
+            chain: CHAIN.to_owned(),
+            address: wallet.address.clone(),
+            role: ex::WalletRole::HotWallet.into(),
+            status: ex::WalletStatus::Active.into(),
+            wallet_group_id: group.to_owned(),
+            derivation_index: wallet.index,
+            label: format!("development hot wallet {}", wallet.index),
+            ..Default::default()
+        };
+        let request = ex::PutOperationWalletRequest { wallet: Some(hot) };
+        execution.put_operation_wallet(request).await.context("execution does not take the hot wallet")?;
+    }
+    let all = ex::RefreshBalancesRequest { chain: CHAIN.to_owned(), addresses: Vec::new() };
+    execution.refresh_balances(all).await.context("cannot read the hot wallets' balances")?;
+    Ok(())
+}
+
+/// The catalogue reaches intent through execution's outbox, so the first tries may find the asset unknown.
+async fn policy(connection: &Connection, asset: &str) -> Result<()> {
+    let mut client = connection.policy(OPERATOR)?;
+    let policy = it::ApprovalPolicy {
+        chain: CHAIN.to_owned(),
+        asset: asset.to_owned(),
+        tiers: vec![it::ApprovalTier { from_amount: "0".to_owned(), required_approvals: 2 }],
+        approvers: Vec::new(),
+    };
+    let deadline = tokio::time::Instant::now() + MINED;
+    loop {
+        let request = it::PutApprovalPolicyRequest { policy: Some(policy.clone()) };
+        match client.put_approval_policy(request).await {
+            Ok(_) => return Ok(()),
+            Err(status) if tokio::time::Instant::now() > deadline => return Err(status.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// The development node, spoken to directly: its accounts are unlocked, so no key is needed.
+struct Node {
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Node {
+    fn new(url: &str) -> Result<Self> {
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
+        Ok(Self { url: url.to_owned(), http })
+    }
+
+    /// Deploys and funds the token, once: the deployer's first transaction decides its address.
+    async fn token(&self, wallets: &[sg::DerivedAddress]) -> Result<String> {
+        let accounts = self.call("eth_accounts", json!([])).await?;
+        let deployer = accounts[DEPLOYER].as_str().context("the node has too few accounts")?.to_owned();
+        let sent = self.call("eth_getTransactionCount", json!([deployer, "latest"])).await?;
+        let address = contract_address(&deployer)?;
+        if sent == "0x0" {
+            let artifact: Value = serde_json::from_str(TOKEN)?;
+            let code = artifact["bytecode"].as_str().context("the artifact holds no bytecode")?;
+            let code = format!("0x{}{}", code.trim_start_matches("0x"), hex::encode(names("Tether USD", "USDT")));
+            self.mine(json!({"from": deployer, "data": code, "gas": "0x4c4b40"})).await?;
+            for wallet in wallets {
+                let data = format!("0x40c10f19{:0>64}{:064x}", &wallet.address[2..].to_lowercase(), MINTED.parse::<u128>()?);
+                self.mine(json!({"from": deployer, "to": address, "data": data, "gas": "0x186a0"})).await?;
+            }
+        }
+        let code = self.call("eth_getCode", json!([address, "latest"])).await?;
+        ensure!(code.as_str().is_some_and(|c| c.len() > 2), "no token at {address}");
+        Ok(address)
+    }
+
+    async fn mine(&self, transaction: Value) -> Result<()> {
+        let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
+        let deadline = tokio::time::Instant::now() + MINED;
+        loop {
+            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await?;
+            if !receipt.is_null() {
+                ensure!(receipt["status"] == "0x1", "transaction {hash} reverted");
+                return Ok(());
+            }
+            ensure!(tokio::time::Instant::now() < deadline, "transaction {hash} was not mined");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn call(&self, method: &str, params: Value) -> Result<Value> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let mut answer: Value = self.http.post(&self.url).json(&body).send().await?.json().await?;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]["message"]);
+        Ok(answer["result"].take())
+    }
+}
+
+/// Where the account's first contract comes to lie.
+fn contract_address(deployer: &str) -> Result<String> {
+    let deployer: alloy::primitives::Address = deployer.parse()?;
+    Ok(deployer.create(0).to_string())
+}
+
+/// The token's constructor arguments.
+fn names(name: &str, symbol: &str) -> Vec<u8> {
+    use alloy::sol_types::SolValue;
+    (name.to_owned(), symbol.to_owned()).abi_encode_params()
+}
