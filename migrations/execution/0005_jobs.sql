@@ -80,6 +80,8 @@ CREATE TABLE attempts (
     address                  text          NOT NULL,
     -- Absent for a transaction of another system, of which only the hash is known.
     nonce                    bigint,
+    -- A block at which the nonce was certainly unused: where a search for its fate begins.
+    reference_block          bigint        NOT NULL DEFAULT 0,
     gas_limit                bigint,
     -- The most per unit of gas; without a tip it is a legacy price.
     max_fee_per_gas          numeric(39,0),

@@ -10,6 +10,8 @@ CREATE TABLE lanes (
     halted_at     timestamptz,
     -- Transactions of this address that are not ours, as far as noticed.
     foreign_seen  bigint      NOT NULL DEFAULT 0,
+    -- The most transactions a node ever counted in a block: below it no nonce is free, whatever a lagging node says.
+    mined_seen    bigint      NOT NULL DEFAULT 0,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT lanes_pkey PRIMARY KEY (chain, address),

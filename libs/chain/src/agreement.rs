@@ -20,11 +20,21 @@ pub enum Answer<T> {
 /// All nodes' answers taken together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agreement<T> {
-    Agreed { value: T, by: Vec<NodeName> },
+    Agreed {
+        value: T,
+        by: Vec<NodeName>,
+    },
     /// At least two nodes contradict each other. Raise an alert, decide nothing, ask again later.
-    Disagreed { answers: Vec<(NodeName, T)>, conflicts: Vec<(NodeName, String)> },
+    Disagreed {
+        answers: Vec<(NodeName, T)>,
+        conflicts: Vec<(NodeName, String)>,
+    },
     /// Nobody contradicts, but too few could answer. Decide nothing, ask again later.
-    TooFew { needed: usize, answers: Vec<(NodeName, T)>, silent: Vec<(NodeName, String)> },
+    TooFew {
+        needed: usize,
+        answers: Vec<(NodeName, T)>,
+        silent: Vec<(NodeName, String)>,
+    },
 }
 
 impl<T: PartialEq> Agreement<T> {

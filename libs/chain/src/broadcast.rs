@@ -45,12 +45,18 @@ pub enum BroadcastOutcome {
     Underpriced(Pricing),
     InsufficientFunds,
     /// The gas limit is too low for the work or too high for a block.
-    GasLimit { reason: String },
+    GasLimit {
+        reason: String,
+    },
     /// The node will never take these bytes. Another node, or a later version of this one, may.
-    Rejected { reason: String },
+    Rejected {
+        reason: String,
+    },
     Transient(TransientCause),
     /// Nothing certain: timeout, broken connection, 5xx, unreadable or unheard-of answer. Possibly accepted.
-    Unknown { reason: String },
+    Unknown {
+        reason: String,
+    },
 }
 
 /// What to do next. Every advice keeps the attempt's binding.

@@ -10,7 +10,7 @@
 //!
 //! Execution's write-ahead protocol with it, for each attempt:
 //!
-//! 1. [`ChainEdge::quote`] prices the action; [`ChainEdge::anchor`] says what the chain offers to bind to. Both
+//! 1. [`ChainEdge::quotes`] prices the actions; [`ChainEdge::anchor`] says what the chain offers to bind to. Both
 //!    before the database transaction that reserves. On EVM the nonce comes from the wallet's lane (`crate::lane`),
 //!    for which the anchor is the input; on TRON the anchor's window is the binding.
 //! 2. The signer returns bytes; [`ChainEdge::check_signed`] compares them with the [`Plan`], field by field, and
@@ -62,7 +62,9 @@ pub struct Transfer {
 pub enum Action {
     Pay(Transfer),
     /// Occupies a nonce with nothing: a self-transfer of zero. Fills gaps and gives up jobs. EVM only.
-    Cancel { sender: Address },
+    Cancel {
+        sender: Address,
+    },
 }
 
 impl Action {
@@ -98,8 +100,14 @@ pub enum BindingKind {
 pub enum Anchor {
     /// Input for the sender's lane. `mined`: transactions in the latest block's state, as enough nodes agree.
     /// `pending`: the same with the most generous node's pool counted in.
-    Nonce { mined: u64, pending: u64 },
-    Window { reference: BlockRef, expiration_ms: u64 },
+    Nonce {
+        mined: u64,
+        pending: u64,
+    },
+    Window {
+        reference: BlockRef,
+        expiration_ms: u64,
+    },
 }
 
 /// What makes at most one transaction of an attempt land. Stored with the attempt before it is signed.
@@ -241,10 +249,14 @@ pub enum Effect {
     Paid,
     /// Included and failed: nothing moved, the fee is gone.
     Reverted,
-    NoEffect { why: NoEffect },
+    NoEffect {
+        why: NoEffect,
+    },
     /// Something moved from payer to receiver, but not the payment asked for; `moved` is the receiver's net gain. It
     /// may equal the amount, when the contract reported it in several pieces. Park it for people.
-    WrongAmount { moved: RawAmount },
+    WrongAmount {
+        moved: RawAmount,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,10 +322,19 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
     /// What an attempt of this sender can bind to.
     async fn anchor(&self, sender: &Address) -> Result<Anchor, ChainError>;
 
-    /// Prices an action from the node's history, within the chain's configured caps. A price above a cap, a call that
-    /// would revert and a wallet without funds are refusals that name themselves; nothing was signed yet, so the job
-    /// can wait without a binding.
-    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError>;
+    /// Prices actions from the node's history, within the chain's configured caps, in as few requests as possible; in
+    /// the order asked. A price above a cap, a call that would revert and a wallet that cannot pay amount and fee are
+    /// refusals that name themselves. Nothing was signed yet, so such a job can wait without a binding. Each action is
+    /// judged by itself: what else its wallet has promised is the caller's to reserve.
+    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Price, QuoteError>>;
+
+    /// [`Self::quotes`] for one action.
+    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError> {
+        match self.quotes(std::slice::from_ref(action), priority).await.pop() {
+            Some(quote) => quote,
+            None => Err(ChainError::NotOfThisChain { what: "price" }.into()),
+        }
+    }
 
     /// The next price for another attempt at the same binding: at least the chain's replacement step above
     /// `previous`, and no less than `market` when that is known. `None` when the cap is reached or the chain has no

@@ -47,7 +47,10 @@ impl NodeError {
     /// Whether the same question may well be answered a moment later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Interrupted { .. } | Self::Resting { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Interrupted { .. }
+            | Self::Resting { .. } => true,
             Self::Http { status } => *status == 429 || *status >= 500,
             Self::Rpc(fault) => crate::evm::classify::read_fault(fault).is_transient(),
             Self::Malformed { .. } | Self::WrongChain { .. } => false,
@@ -82,7 +85,9 @@ pub enum ChainError {
 impl ChainError {
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::NoNode { tried, .. } => tried.is_empty() || tried.iter().any(|(_, error)| error.is_transient()),
+            Self::NoNode { tried, .. } => {
+                tried.is_empty() || tried.iter().any(|(_, error)| error.is_transient())
+            }
             Self::ForeignAddress { .. } | Self::NotOfThisChain { .. } => false,
         }
     }

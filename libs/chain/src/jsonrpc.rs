@@ -103,7 +103,10 @@ pub struct JsonRpc {
 // The address carries the API key of a hosted node.
 impl fmt::Debug for JsonRpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JsonRpc").field("host", &self.uri.host()).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("JsonRpc")
+            .field("host", &self.uri.host())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -125,13 +128,18 @@ impl JsonRpc {
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
-        let http = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(IDLE_CONNECTIONS).build(https);
+        let http =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(IDLE_CONNECTIONS).build(https);
         let (next_id, refuses_batches) = (AtomicU64::new(1), AtomicBool::new(false));
         Some(Self { uri, http, timeout, max_batch: max_batch.max(1), next_id, refuses_batches })
     }
 
     /// One question, its answer read as `T`.
-    pub async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, NodeError> {
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: Value,
+    ) -> Result<T, NodeError> {
         let reply = self.single(&Call::new(method, params)).await??;
         read(&reply)
     }
@@ -183,10 +191,7 @@ impl JsonRpc {
 
     async fn one_by_one(&self, calls: &[Call]) -> Result<Vec<Reply>, NodeError> {
         let waiting: Vec<_> = calls.iter().map(|call| self.single(call)).collect();
-        let answers: Vec<_> = futures::stream::iter(waiting)
-            .buffered(SINGLE_CALLS_AT_ONCE)
-            .collect()
-            .await;
+        let answers: Vec<_> = futures::stream::iter(waiting).buffered(SINGLE_CALLS_AT_ONCE).collect().await;
         answers.into_iter().collect()
     }
 
@@ -204,9 +209,9 @@ impl JsonRpc {
     async fn post(&self, body: Vec<u8>) -> Result<Bytes, NodeError> {
         match tokio::time::timeout(self.timeout, self.exchange(body)).await {
             Ok(answer) => answer,
-            Err(_) => {
-                Err(NodeError::Timeout { after_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX) })
-            }
+            Err(_) => Err(NodeError::Timeout {
+                after_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
+            }),
         }
     }
 
@@ -220,7 +225,11 @@ impl JsonRpc {
             .map_err(|error| malformed(&error.to_string()))?;
         let response = self.http.request(request).await.map_err(|error| {
             let reason = chain_of(&error);
-            if error.is_connect() { NodeError::Unreachable { reason } } else { NodeError::Interrupted { reason } }
+            if error.is_connect() {
+                NodeError::Unreachable { reason }
+            } else {
+                NodeError::Interrupted { reason }
+            }
         })?;
         let status = response.status();
         let answer = Limited::new(response.into_body(), MAX_ANSWER_BYTES)
@@ -254,7 +263,8 @@ fn malformed(reason: &str) -> NodeError {
 }
 
 fn is_error_object(answer: &[u8]) -> bool {
-    serde_json::from_slice::<Response>(answer).is_ok_and(|response| response.error.is_some_and(|e| e.code != 0))
+    serde_json::from_slice::<Response>(answer)
+        .is_ok_and(|response| response.error.is_some_and(|e| e.code != 0))
 }
 
 /// "Invalid request" and "batch" wordings; a rate limit on a batch is not one of them.

@@ -201,7 +201,9 @@ impl Lane {
             let gaps = self.gaps(chain).take_while(|gap| gap < highest);
             decisions.extend(gaps.map(|nonce| Decision::Fill { nonce }).take(rules.max_decisions));
         }
-        decisions.extend(self.open.range(base..).filter_map(|(nonce, slot)| self.look(*nonce, slot, chain, rules)));
+        decisions.extend(
+            self.open.range(base..).filter_map(|(nonce, slot)| self.look(*nonce, slot, chain, rules)),
+        );
         decisions.truncate(rules.max_decisions);
         decisions
     }

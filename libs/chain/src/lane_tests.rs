@@ -232,7 +232,8 @@ impl Sender {
 
     fn pick(&self, index: usize, reserved: bool) -> Option<u64> {
         let wanted = |slot: &Slot| matches!(slot, Slot::Reserved { .. }) == reserved;
-        let nonces: Vec<u64> = self.lane.open.iter().filter(|(_, slot)| wanted(slot)).map(|(n, _)| *n).collect();
+        let nonces: Vec<u64> =
+            self.lane.open.iter().filter(|(_, slot)| wanted(slot)).map(|(n, _)| *n).collect();
         (!nonces.is_empty()).then(|| nonces[index % nonces.len()])
     }
 
@@ -254,7 +255,9 @@ impl Sender {
                     self.hold(taken);
                     self.send(nonce);
                 }
-                Decision::Resume { nonce } | Decision::Resend { nonce } | Decision::Bump { nonce } => self.send(nonce),
+                Decision::Resume { nonce } | Decision::Resend { nonce } | Decision::Bump { nonce } => {
+                    self.send(nonce)
+                }
                 Decision::Capped { .. } => unreachable!("nothing is at the cap here"),
             }
         }

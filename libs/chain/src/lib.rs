@@ -30,8 +30,9 @@ pub mod node;
 pub use agreement::{Agreement, Answer};
 pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
 pub use edge::{
-    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Cost, Detail, Effect,
-    Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError, Standing, Transfer, TxRef,
+    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Cost,
+    Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
+    Standing, Transfer, TxRef,
 };
 pub use error::{ChainError, ConfigError, NodeError, RpcFault};
 pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy, QuoteError};

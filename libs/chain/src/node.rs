@@ -256,7 +256,8 @@ impl<C: NodeClient> NodeSet<C> {
         let best = health.iter().filter_map(|node| node.head).map(|head| head.number).max().unwrap_or(0);
         let mut order: Vec<_> = self.nodes.iter().zip(&health).collect();
         order.sort_by_key(|(node, health)| {
-            let behind = health.head.is_some_and(|head| head.number.saturating_add(self.max_lag_blocks) < best);
+            let behind =
+                health.head.is_some_and(|head| head.number.saturating_add(self.max_lag_blocks) < best);
             (health.wrong_chain.is_some(), node.resting().is_some(), behind || health.went_back)
         });
         order.into_iter().map(|(node, _)| node.clone()).collect()
@@ -278,7 +279,10 @@ impl<C: NodeClient> NodeSet<C> {
     }
 
     /// Asks all nodes at once. One that rests answers with that, unless all do: then each is tried.
-    pub async fn ask_all<T, F>(&self, question: impl Fn(Arc<Node<C>>) -> F) -> Vec<(NodeName, Result<T, NodeError>)>
+    pub async fn ask_all<T, F>(
+        &self,
+        question: impl Fn(Arc<Node<C>>) -> F,
+    ) -> Vec<(NodeName, Result<T, NodeError>)>
     where
         F: Future<Output = Result<T, NodeError>>,
     {
@@ -301,7 +305,10 @@ impl<C: NodeClient> NodeSet<C> {
     /// The preferred node's head among these: the first, in order of preference, that is not too far behind.
     pub fn preferred_head(&self, heads: &[(NodeName, Head)]) -> Option<Head> {
         let best = heads.iter().map(|(_, head)| head.number).max()?;
-        heads.iter().map(|(_, head)| *head).find(|head| head.number.saturating_add(self.max_lag_blocks) >= best)
+        heads
+            .iter()
+            .map(|(_, head)| *head)
+            .find(|head| head.number.saturating_add(self.max_lag_blocks) >= best)
     }
 
     /// What stands when no node could answer.

@@ -1,5 +1,7 @@
 //! The outbox and its relay on a real PostgreSQL: order, crashes, parking, waking.
 
+#![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
+
 mod common;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

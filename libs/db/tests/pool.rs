@@ -1,5 +1,7 @@
 //! Connecting to a real PostgreSQL, and what is said when it fails.
 
+#![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
+
 mod common;
 
 use common::*;

@@ -1,5 +1,7 @@
 //! The queue on a real PostgreSQL: order, leases, fencing, retries.
 
+#![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,7 @@
 //! Workers that die: a process killed outright, and a connection lost in the middle of a claim.
 
+#![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
+
 mod common;
 
 use std::io::{BufRead as _, BufReader};

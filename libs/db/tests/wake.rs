@@ -1,5 +1,7 @@
 //! Sleepers on a real PostgreSQL: woken by a push, without polling, and again after the listener lost its connection.
 
+#![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -28,8 +28,6 @@ pub struct MongoOptions {
     pub dir: PathBuf,
     /// Taken or refused when given; a free one is chosen otherwise.
     pub port: Option<u16>,
-    /// Journal on every write when on; tests leave it off.
-    pub durable: bool,
     pub log: Option<PathBuf>,
     pub lifetime: Lifetime,
 }

@@ -27,6 +27,8 @@ pub struct Context<C> {
     pub(crate) config: watch::Receiver<Arc<C>>,
     pub(crate) auth: Auth,
     pub(crate) pool: Option<PgPool>,
+    /// For the health check alone. Through the service's own pool a moment of full load would look like a lost database.
+    pub(crate) probe: Option<PgPool>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) failure: Arc<Mutex<Option<StartError>>>,
@@ -41,6 +43,7 @@ impl<C> Clone for Context<C> {
             config: self.config.clone(),
             auth: self.auth.clone(),
             pool: self.pool.clone(),
+            probe: self.probe.clone(),
             shutdown: self.shutdown.clone(),
             tasks: self.tasks.clone(),
             failure: Arc::clone(&self.failure),
@@ -98,7 +101,7 @@ impl<C: Send + Sync + 'static> Context<C> {
     #[must_use]
     pub fn server(&self) -> rpc::Server {
         let server = rpc::Server::new(self.common.server.clone()).auth(self.auth.clone());
-        match self.pool.clone() {
+        match self.probe.clone() {
             None => server,
             Some(pool) => server.check("database", true, move || {
                 let pool = pool.clone();

@@ -45,17 +45,15 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let ctx = run::prepare::<S>(Arc::clone(&common), config, shutdown.clone()).await?;
     let reload = Reload { common, auth: ctx.auth.clone(), config: sender, telemetry };
     let mut address = ctx.address.subscribe();
-    let mut task = tokio::spawn(run::run::<S>(ctx));
-    let bound = tokio::select! {
-        bound = address.wait_for(Option::is_some) => bound.ok().and_then(|address| *address),
-        ended = &mut task => {
-            ended.map_err(|error| StartError::Service(error.into()))??;
-            None
-        }
-    };
+    let task = tokio::spawn(run::run::<S>(ctx));
+    // The sender goes with the service, so this also ends when the service does; then its task knows why.
+    let bound = address.wait_for(Option::is_some).await.ok().and_then(|address| *address);
     match bound {
         Some(address) => Ok(Running { address, shutdown, task: Some(task), reload }),
-        None => Err(StartError::Service("the service ended before it had a port".into())),
+        None => {
+            task.await.map_err(|error| StartError::Service(error.into()))??;
+            Err(StartError::Service("the service ended before it had a port".into()))
+        }
     }
 }
 

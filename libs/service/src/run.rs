@@ -156,7 +156,7 @@ pub(crate) async fn prepare<S: Service>(
     shutdown: CancellationToken,
 ) -> Result<Context<S::Config>, StartError> {
     let auth = Auth::new(&common.auth).map_err(|error| StartError::Service(error.into()))?;
-    let pool = match (S::migrator(), &common.database) {
+    let (pool, probe) = match (S::migrator(), &common.database) {
         (Some(migrator), Some(database)) => {
             let pool = db::connect(database).await?;
             let pending = db::migrate::pending(&pool, migrator).await?;
@@ -164,9 +164,10 @@ pub(crate) async fn prepare<S: Service>(
                 let first = first.file.clone();
                 return Err(StartError::Pending { service: S::NAME, count: pending.len(), first });
             }
-            Some(pool)
+            let probe = DatabaseConfig { max_connections: 1, ..database.clone() };
+            (Some(pool), Some(db::connect_lazy(&probe)?))
         }
-        _ => None,
+        _ => (None, None),
     };
     Ok(Context {
         name: S::NAME,
@@ -174,6 +175,7 @@ pub(crate) async fn prepare<S: Service>(
         config,
         auth,
         pool,
+        probe,
         shutdown,
         tasks: TaskTracker::new(),
         failure: Arc::new(Mutex::new(None)),
@@ -191,7 +193,7 @@ pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), Start
     if tokio::time::timeout(limit, ctx.tasks.wait()).await.is_err() {
         tracing::warn!(tasks = ctx.tasks.len(), "drain limit reached, leaving tasks behind");
     }
-    if let Some(pool) = &ctx.pool {
+    for pool in ctx.pool.iter().chain(&ctx.probe) {
         // Bounded, because a connection in use by an abandoned task never comes back.
         let _ = tokio::time::timeout(Duration::from_secs(1), pool.close()).await;
     }

@@ -6,8 +6,11 @@
 use std::fmt;
 
 use opentelemetry::{Context, trace::TraceContextExt as _};
-use serde_json::{Map, Value};
-use tracing::{Event, Subscriber, field::Visit};
+use serde_json::Value;
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
 use tracing_subscriber::{
     fmt::{
         FmtContext, FormatEvent, FormatFields, FormattedFields,
@@ -41,64 +44,79 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Map::new();
+        let mut line = Line::default();
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        line.insert("timestamp".into(), time.into());
-        line.insert("level".into(), event.metadata().level().as_str().into());
-        line.insert("target".into(), event.metadata().target().into());
-        line.insert("service".into(), self.service.clone().into());
-        if let Some((trace, span)) = current_ids() {
-            line.insert("trace_id".into(), trace.into());
-            line.insert("span_id".into(), span.into());
-        }
+        line.own("timestamp", time);
+        line.own("level", event.metadata().level().as_str());
+        line.own("service", self.service.as_str());
+        line.own("target", event.metadata().target());
+        event.record(&mut line);
         let mut names = Vec::new();
-        for span in ctx.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
+        // From the innermost span out: the event's own fields win, then those of the nearest span.
+        for span in ctx.event_scope().into_iter().flatten() {
             names.push(span.name());
             let extensions = span.extensions();
             let Some(fields) = extensions.get::<FormattedFields<JsonFields>>() else { continue };
-            // Inner spans are met later and win; the event itself wins over all spans.
             if let Ok(Value::Object(fields)) = serde_json::from_str(fields) {
-                for (key, value) in fields {
-                    put(&mut line, &key, value);
-                }
+                fields.into_iter().for_each(|(key, value)| line.put(&key, value));
             }
         }
         if !names.is_empty() {
-            line.insert("span".into(), names.join(" > ").into());
+            names.reverse();
+            line.own("span", names.join(" > "));
         }
-        event.record(&mut Fields(&mut line));
-        writeln!(writer, "{}", Value::Object(line))
+        if let Some((trace, span)) = current_ids() {
+            line.own("trace_id", trace);
+            line.own("span_id", span);
+        }
+        line.write(&mut writer)
     }
 }
 
-fn put(line: &mut Map<String, Value>, key: &str, value: Value) {
-    if RESERVED.contains(&key) {
-        line.insert(format!("field.{key}"), value);
-    } else {
-        line.insert(key.to_owned(), value);
+/// A line being put together. In the order of insertion, because people read these lines too.
+#[derive(Default)]
+struct Line(Vec<(String, Value)>);
+
+impl Line {
+    fn own(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.push((key.to_owned(), value.into()));
+    }
+
+    /// Adds a field unless a nearer one of that name is there. `otel.*` are orders to the exporter, not facts.
+    fn put(&mut self, key: &str, value: Value) {
+        let key = if RESERVED.contains(&key) { format!("field.{key}") } else { key.to_owned() };
+        if !key.starts_with("otel.") && !self.0.iter().any(|(known, _)| *known == key) {
+            self.0.push((key, value));
+        }
+    }
+
+    fn write(self, writer: &mut Writer<'_>) -> fmt::Result {
+        for (i, (key, value)) in self.0.into_iter().enumerate() {
+            let separator = if i == 0 { '{' } else { ',' };
+            write!(writer, "{separator}{}:{value}", Value::String(key))?;
+        }
+        writeln!(writer, "}}")
     }
 }
 
-struct Fields<'a>(&'a mut Map<String, Value>);
-
-impl Visit for Fields<'_> {
-    fn record_f64(&mut self, field: &tracing::field::Field, value: f64) {
-        put(self.0, field.name(), value.into());
+impl Visit for Line {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field.name(), value.into());
     }
-    fn record_i64(&mut self, field: &tracing::field::Field, value: i64) {
-        put(self.0, field.name(), value.into());
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field.name(), value.into());
     }
-    fn record_u64(&mut self, field: &tracing::field::Field, value: u64) {
-        put(self.0, field.name(), value.into());
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field.name(), value.into());
     }
-    fn record_bool(&mut self, field: &tracing::field::Field, value: bool) {
-        put(self.0, field.name(), value.into());
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field.name(), value.into());
     }
-    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
-        put(self.0, field.name(), value.into());
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field.name(), value.into());
     }
-    fn record_error(&mut self, field: &tracing::field::Field, value: &(dyn std::error::Error + 'static)) {
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         // Errors print one level each; a log line must tell the whole chain.
         let mut text = value.to_string();
         let mut source = value.source();
@@ -107,10 +125,10 @@ impl Visit for Fields<'_> {
             text.push_str(&cause.to_string());
             source = cause.source();
         }
-        put(self.0, field.name(), text.into());
+        self.put(field.name(), text.into());
     }
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
-        put(self.0, field.name(), format!("{value:?}").into());
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field.name(), format!("{value:?}").into());
     }
 }
 
@@ -169,4 +187,95 @@ fn current_ids() -> Option<(String, String)> {
         let ids = span.span_context();
         ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use opentelemetry::trace::TracerProvider as _;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+    use tracing_subscriber::{Layer as _, Registry, filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt as _};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Buffer {
+        type Writer = Self;
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    fn logged(level: LevelFilter, act: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let lines = tracing_subscriber::fmt::layer()
+            .fmt_fields(JsonFields::new())
+            .event_format(JsonLines::new("test"))
+            .with_writer(buffer.clone())
+            .with_filter(level);
+        // No exporter anywhere: ids must exist all the same.
+        let tracer = SdkTracerProvider::builder().build().tracer("test");
+        let spans = tracing_opentelemetry::layer().with_tracer(tracer);
+        tracing::subscriber::with_default(Registry::default().with(lines).with(spans), act);
+        String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_json_line_is_flat_and_carries_span_fields_and_the_trace() {
+        let text = logged(LevelFilter::INFO, || {
+            let outer = tracing::info_span!("outer", job = 7, shadowed = "outer", otel.kind = "server");
+            let _outer = outer.enter();
+            let inner = tracing::info_span!("inner", shadowed = "inner");
+            let _inner = inner.enter();
+            tracing::info!(amount = "12", level = "fake", "paid");
+        });
+        assert!(text.starts_with(r#"{"timestamp":"#) && text.ends_with("}\n"), "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["message"], "paid");
+        assert_eq!((&line["level"], &line["field.level"]), (&"INFO".into(), &"fake".into()));
+        assert_eq!((&line["amount"], &line["job"], &line["shadowed"]), (&"12".into(), &7.into(), &"inner".into()));
+        assert_eq!(line["span"], "outer > inner");
+        assert_eq!(line["trace_id"].as_str().unwrap().len(), 32);
+        assert!(line.get("otel.kind").is_none());
+    }
+
+    #[test]
+    fn the_trace_id_is_there_even_when_the_filter_hides_the_span() {
+        let text = logged(LevelFilter::WARN, || {
+            let span = tracing::info_span!("hidden");
+            let _span = span.enter();
+            tracing::warn!("seen");
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert!(line.get("span").is_none());
+        assert_eq!(line["trace_id"].as_str().unwrap().len(), 32);
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot pay")]
+        struct Outer(#[source] io::Error);
+        let error = Outer(io::Error::other("node gone"));
+        let text = logged(LevelFilter::INFO, || {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed");
+        });
+        assert!(text.contains(r#""error":"cannot pay: node gone""#), "{text}");
+    }
 }

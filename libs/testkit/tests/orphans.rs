@@ -53,7 +53,7 @@ async fn be_the_victim() {
     let redis = testkit::redis().await;
     let chain = testkit::anvil(AnvilOptions::default()).await;
     let urls = [postgres.url(), mongo.url(), redis.url(), &chain.url()].join(" ");
-    writeln!(std::io::stdout(), "victim is ready {urls}").unwrap();
+    std::io::stdout().write_all(format!("victim is ready {urls}\n").as_bytes()).unwrap();
     std::future::pending::<()>().await;
 }
 

@@ -1,1 +1,5 @@
-fn main() {}
+//! The confirmation service.
+
+fn main() -> std::process::ExitCode {
+    service::main::<confirmation::Confirmation>()
+}

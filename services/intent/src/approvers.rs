@@ -1,36 +1,43 @@
 //! The people who may approve, with the public keys that their signatures are checked against.
 //!
-//! Owns the table from configuration. It never holds a private key.
+//! Owns the table from configuration, which can be replaced while the service runs. It never holds a private key.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ed25519_dalek::VerifyingKey;
 
-/// Public keys by name. Names are those of the approvers' API keys.
+/// Public keys by name. Names are those of the approvers' API keys. Clones share one table.
 #[derive(Debug, Clone, Default)]
 pub struct Approvers {
-    keys: BTreeMap<String, VerifyingKey>,
+    keys: Arc<RwLock<BTreeMap<String, VerifyingKey>>>,
 }
 
 impl Approvers {
     pub fn new(keys: BTreeMap<String, VerifyingKey>) -> Self {
-        Self { keys }
+        Self { keys: Arc::new(RwLock::new(keys)) }
     }
 
-    pub fn key(&self, name: &str) -> Option<&VerifyingKey> {
-        self.keys.get(name)
+    /// Replaces the table for every decision from now on.
+    pub fn replace(&self, keys: BTreeMap<String, VerifyingKey>) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    pub fn key(&self, name: &str) -> Option<VerifyingKey> {
+        self.read(|keys| keys.get(name).copied())
     }
 
     pub fn is_known(&self, name: &str) -> bool {
-        self.keys.contains_key(name)
+        self.read(|keys| keys.contains_key(name))
     }
 
-    pub fn len(&self) -> usize {
-        self.keys.len()
+    pub fn count(&self) -> usize {
+        self.read(BTreeMap::len)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+    fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, VerifyingKey>) -> T) -> T {
+        // The table is replaced whole: a panic elsewhere cannot have left it half written.
+        look(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -54,5 +61,14 @@ mod tests {
         for bad in ["", &good[2..], &"0".repeat(64), &format!("01{}", "0".repeat(62)), &"z".repeat(64)] {
             assert!(read_key(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_replaced_table_reaches_clones() {
+        let approvers = Approvers::default();
+        let clone = approvers.clone();
+        let key = read_key("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a").unwrap();
+        approvers.replace(BTreeMap::from([("ann".to_owned(), key)]));
+        assert!(clone.is_known("ann") && clone.key("ann") == Some(key) && clone.count() == 1);
     }
 }

@@ -1,1 +1,5 @@
-fn main() {}
+//! The intent service.
+
+fn main() -> std::process::ExitCode {
+    service::main::<intent::Intent>()
+}

@@ -1,5 +1,111 @@
-//! The signer gateway: the only process that holds keys.
+//! The signer gateway: the only process that holds keys. It builds what it signs, judges every request by rules of its
+//! own, and writes down every decision. Wiring only; each noun has a module.
+//!
+//! Invariants, as absences: no route to a chain node, no signature for a refused request, no answer before its commit,
+//! no key in a log, a row or an error.
+
+pub mod audit;
 pub mod builder;
+pub mod config;
+pub mod freeze;
+pub mod group;
 pub mod guard;
 pub mod keys;
+pub mod policy;
+pub mod rpc;
 pub mod seal;
+pub mod signing;
+pub mod wallet;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::signer::v1::signer_service_server::SignerServiceServer;
+use service::BoxError;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::config::Config;
+use crate::group::Groups;
+use crate::policy::Policy;
+
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/signer-gateway");
+
+/// How often a start with an unseal key tries again while its database is away.
+const UNSEAL_RETRY: Duration = Duration::from_secs(1);
+
+/// The service.
+#[derive(Debug, Clone, Copy)]
+pub struct SignerGateway;
+
+impl service::Service for SignerGateway {
+    const NAME: &'static str = "signer-gateway";
+    type Config = Config;
+
+    fn read(reader: &service::config::Reader) -> Option<Config> {
+        Config::read(reader)
+    }
+
+    fn migrator() -> Option<&'static sqlx::migrate::Migrator> {
+        Some(&MIGRATOR)
+    }
+
+    async fn serve(ctx: service::Context<Config>) -> Result<(), BoxError> {
+        let config = ctx.config();
+        let (policy_sender, policy) = watch::channel(Arc::new(config.policy.clone()));
+        let groups = Arc::new(Groups::new(ctx.pool(), config.kdf));
+        let (gateway, clerk) = rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy);
+        ctx.spawn("ledger", |stop| clerk.run(stop));
+        let changes = ctx.config_changes();
+        ctx.spawn("policy reload", |stop| follow(changes, policy_sender, stop));
+        if let Some(key) = &config.unseal_key {
+            let key = Zeroizing::new(key.expose().to_owned());
+            unseal_at_start(&groups, key, &ctx.shutdown()).await?;
+        }
+        let sealed = Arc::clone(&groups);
+        let server = ctx
+            .server()
+            // Not critical: a sealed gateway still answers, lists and verifies; it is sealed on purpose.
+            .check("seal", false, move || {
+                let sealed = sealed.is_sealed();
+                async move { if sealed { Err("sealed") } else { Ok(()) } }
+            })
+            .service(SignerServiceServer::new(gateway));
+        ctx.serve(server).await
+    }
+}
+
+/// Hands each valid reload's policy to the rules.
+async fn follow(
+    mut changes: watch::Receiver<Arc<Config>>,
+    policy: watch::Sender<Arc<Policy>>,
+    stop: CancellationToken,
+) -> Result<(), std::convert::Infallible> {
+    while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
+        let config = Arc::clone(&changes.borrow_and_update());
+        policy.send_replace(Arc::new(config.policy.clone()));
+        tracing::info!(chains = config.policy.chains.len(), "signing policy replaced");
+    }
+    Ok(())
+}
+
+/// A wrong key ends the start; a database that is away is waited for.
+async fn unseal_at_start(
+    groups: &Groups,
+    key: Zeroizing<String>,
+    stop: &CancellationToken,
+) -> Result<(), group::GroupError> {
+    loop {
+        match groups.unseal("startup", key.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.retry() => {
+                tracing::warn!(error = %::rpc::error::chain(&error), "cannot unseal yet");
+                if stop.run_until_cancelled(tokio::time::sleep(UNSEAL_RETRY)).await.is_none() {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,1 +1,5 @@
-fn main() {}
+//! The signer gateway's process.
+
+fn main() -> std::process::ExitCode {
+    service::main::<signer_gateway::SignerGateway>()
+}

@@ -1,1 +1,7 @@
-fn main() {}
+//! Worker control's process.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    service::main::<worker_control::WorkerControl>()
+}

@@ -30,7 +30,8 @@ impl ApproverKey {
 
     /// From a file that holds the hex of a 32-byte seed.
     pub fn read(name: &str, file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         Self::from_hex(name, &text).with_context(|| format!("{} is no signing key", file.display()))
     }
 

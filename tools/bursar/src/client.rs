@@ -1,7 +1,7 @@
 //! Reaching the services: from a local stack's `stack.json`, or by addresses and keys given on the command line.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -12,7 +12,8 @@ use proto::execution::v1::wallet_service_client::WalletServiceClient;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
 use proto::intent::v1::policy_service_client::PolicyServiceClient;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
-use rpc::{Client, ClientConfig, ClientTls, Secret, connect_lazy};
+use rpc::tls::ClientTls;
+use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
 
 use crate::approver::ApproverKey;
@@ -74,10 +75,16 @@ impl Connection {
     /// Reads the local stack if there is one; whether it is needed shows when an address is asked for.
     pub fn open(target: Target) -> Result<Self> {
         let file = target.data.join("stack.json");
-        let stack = match std::fs::read_to_string(&file) {
-            Ok(text) => {
-                Some(serde_json::from_str(&text).with_context(|| format!("{} is not a stack file", file.display()))?)
-            }
+        Self::open_file(target, &file)
+    }
+
+    /// As [`Connection::open`], from a stack file of another name: that of a stack which is not ready yet.
+    pub fn open_file(target: Target, file: &Path) -> Result<Self> {
+        let stack = match std::fs::read_to_string(file) {
+            Ok(text) => Some(
+                serde_json::from_str(&text)
+                    .with_context(|| format!("{} is not a stack file", file.display()))?,
+            ),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
         };
@@ -115,16 +122,19 @@ impl Connection {
     /// The signing key of a development approver; anyone else's lies in a file of their own.
     pub fn approver(&self, name: &str) -> Result<ApproverKey> {
         let file = self.target.data.join("approvers").join(format!("{name}.key"));
-        ApproverKey::read(name, &file)
-            .with_context(|| format!("no signing key for {name} on this stack; name a file with --signing-key"))
+        ApproverKey::read(name, &file).with_context(|| {
+            format!("no signing key for {name} on this stack; name a file with --signing-key")
+        })
     }
 
     fn client(&self, service: &str, given: Option<&String>, who: &str) -> Result<Client> {
         let url = match (given, &self.stack) {
             (Some(url), _) => url.clone(),
-            (None, Some(stack)) => {
-                stack.parts.get(service).map(|p| p.url.clone()).with_context(|| format!("the stack has no {service}"))?
-            }
+            (None, Some(stack)) => stack
+                .parts
+                .get(service)
+                .map(|p| p.url.clone())
+                .with_context(|| format!("the stack has no {service}"))?,
             (None, None) => anyhow::bail!(
                 "no stack in {} and no address of {service}: start one with `bursar up`, or name an address",
                 self.target.data.display()

@@ -35,7 +35,9 @@ pub async fn development(connection: &Connection, node: &str, network_id: u64) -
     catalogue(connection, node, network_id, &token).await?;
     register(connection, &group, &wallets).await?;
     for asset in ["BNB", "USDT"] {
-        policy(connection, asset).await.with_context(|| format!("cannot store the approval policy of {asset}"))?;
+        policy(connection, asset)
+            .await
+            .with_context(|| format!("cannot store the approval policy of {asset}"))?;
     }
     Ok(())
 }
@@ -175,10 +177,15 @@ impl Node {
         if sent == "0x0" {
             let artifact: Value = serde_json::from_str(TOKEN)?;
             let code = artifact["bytecode"].as_str().context("the artifact holds no bytecode")?;
-            let code = format!("0x{}{}", code.trim_start_matches("0x"), hex::encode(names("Tether USD", "USDT")));
+            let code =
+                format!("0x{}{}", code.trim_start_matches("0x"), hex::encode(names("Tether USD", "USDT")));
             self.mine(json!({"from": deployer, "data": code, "gas": "0x4c4b40"})).await?;
             for wallet in wallets {
-                let data = format!("0x40c10f19{:0>64}{:064x}", &wallet.address[2..].to_lowercase(), MINTED.parse::<u128>()?);
+                let data = format!(
+                    "0x40c10f19{:0>64}{:064x}",
+                    &wallet.address[2..].to_lowercase(),
+                    MINTED.parse::<u128>()?
+                );
                 self.mine(json!({"from": deployer, "to": address, "data": data, "gas": "0x186a0"})).await?;
             }
         }

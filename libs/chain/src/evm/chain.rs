@@ -10,17 +10,16 @@ use async_trait::async_trait;
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use super::classify;
-use super::client::{At, CallRequest, EvmClient, LogFilter};
+use super::client::{At, EvmClient, LogFilter};
 use super::config::{EvmConfig, Finality};
-use super::fees::{FeeKind, FeeQuote};
-use super::gas::{QuoteError, estimate_failed};
-use super::tx::{SignedTx, UnsignedTx, envelope, hash_of};
+use super::gas::QuoteError;
+use super::tx::{SignedTx, UnsignedTx, hash_of};
 use super::wire::{WireLog, WireReceipt};
 use crate::agreement::{Agreement, Answer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
-    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate, FateQuestion,
-    Plan, Price, Seen, Sighting, SignedError, Standing,
+    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate,
+    FateQuestion, Plan, Price, Seen, Sighting, SignedError, Standing,
 };
 use crate::error::{ChainError, ConfigError, NodeError};
 use crate::heads::Head;
@@ -62,7 +61,9 @@ impl EvmChain {
     /// The unsigned transaction of a plan, exactly as the signer should build it.
     pub fn unsigned(&self, plan: &Plan) -> Result<UnsignedTx, SignedError> {
         let unfit = |reason: &str| SignedError::Plan { reason: reason.to_owned() };
-        let Binding::Nonce { sender, nonce } = plan.binding else { return Err(unfit("bound to a time window")) };
+        let Binding::Nonce { sender, nonce } = plan.binding else {
+            return Err(unfit("bound to a time window"));
+        };
         let Price::Gas { gas_limit, fee } = plan.price else { return Err(unfit("priced without gas")) };
         if *plan.action.sender() != sender {
             return Err(unfit("the action's sender is not the binding's"));
@@ -78,7 +79,9 @@ impl EvmChain {
 
     /// All receipts of a block; `None` when the node does not have it or it was replaced meanwhile.
     pub async fn block_receipts(&self, number: u64) -> Result<Option<Vec<WireReceipt>>, ChainError> {
-        self.nodes.read(move |node| async move { node.ask(|client| client.block_receipts(number)).await }).await
+        self.nodes
+            .read(move |node| async move { node.ask(|client| client.block_receipts(number)).await })
+            .await
     }
 
     /// Logs of one event of one contract, from one node. An answer beyond that node's head is empty and proves
@@ -87,40 +90,7 @@ impl EvmChain {
         self.nodes.read(|node| async move { node.ask(|client| client.logs(filter)).await }).await
     }
 
-    /// The market's price per gas, within the caps.
-    pub async fn fee(&self, priority: Priority) -> Result<FeeQuote, QuoteError> {
-        let policy = &self.config.fees;
-        match policy.kind {
-            FeeKind::Dynamic => {
-                let (blocks, percentile) = (policy.history_blocks, policy.percentile(priority));
-                let history = self
-                    .nodes
-                    .read(move |node| async move { node.ask(|client| client.fee_history(blocks, percentile)).await })
-                    .await?;
-                Ok(policy.dynamic(&history)?)
-            }
-            FeeKind::Legacy => {
-                let price =
-                    self.nodes.read(|node| async move { node.ask(|client| client.gas_price()).await }).await?;
-                Ok(policy.legacy(price)?)
-            }
-        }
-    }
-
-    /// The gas limit to sign for an action.
-    pub async fn gas_limit(&self, action: &Action) -> Result<u64, QuoteError> {
-        let from = self.evm(action.sender())?;
-        let (to, value, data) = envelope(action);
-        let call = &CallRequest { from, to, value, data };
-        let estimate = self
-            .nodes
-            .read(|node| async move { node.ask(|client| client.estimate_gas(call)).await })
-            .await
-            .map_err(estimate_failed)?;
-        self.config.gas.limit(estimate)
-    }
-
-    fn evm(&self, address: &Address) -> Result<EvmAddress, ChainError> {
+    pub(super) fn evm(&self, address: &Address) -> Result<EvmAddress, ChainError> {
         match address.format() {
             AddressFormat::Evm => Ok(address.as_evm()),
             AddressFormat::Tron => {
@@ -130,7 +100,7 @@ impl EvmChain {
     }
 
     /// Every address in an action must be of this kind of chain; the same 20 bytes elsewhere are another account.
-    fn check_addresses(&self, action: &Action) -> Result<(), ChainError> {
+    pub(super) fn check_addresses(&self, action: &Action) -> Result<(), ChainError> {
         let transfer = action.transfer();
         self.evm(&transfer.from)?;
         self.evm(&transfer.to)?;
@@ -164,7 +134,9 @@ impl EvmChain {
                 self.nodes
                     .ask_all(|node| async move {
                         let header = node.ask(|client| client.header(At::Finalized)).await?;
-                        header.map(|header| header.head().number).ok_or_else(|| malformed("no finalized block"))
+                        header
+                            .map(|header| header.head().number)
+                            .ok_or_else(|| malformed("no finalized block"))
                     })
                     .await
             }
@@ -199,10 +171,8 @@ impl ChainEdge for EvmChain {
         }
     }
 
-    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError> {
-        self.check_addresses(action)?;
-        let (fee, gas_limit) = futures::join!(self.fee(priority), self.gas_limit(action));
-        Ok(Price::Gas { gas_limit: gas_limit?, fee: fee? })
+    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Price, QuoteError>> {
+        self.price_all(actions, priority).await
     }
 
     fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Price> {
@@ -216,7 +186,8 @@ impl ChainEdge for EvmChain {
     }
 
     fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError> {
-        self.check_addresses(&plan.action).map_err(|error| SignedError::Plan { reason: error.to_string() })?;
+        self.check_addresses(&plan.action)
+            .map_err(|error| SignedError::Plan { reason: error.to_string() })?;
         let expected = self.unsigned(plan)?;
         let signed = SignedTx::decode(raw)?;
         signed.matches(plan.action.sender().as_evm(), &expected)?;
@@ -233,7 +204,10 @@ impl ChainEdge for EvmChain {
             .map(|(index, raw)| {
                 let nodes = outcomes.iter().map(|(node, all)| (node.clone(), all[index].clone())).collect();
                 let broadcast = Broadcast::new(hash_of(raw), nodes);
-                let labels = [("chain", self.config.chain.to_string()), ("outcome", broadcast.merged.label().to_owned())];
+                let labels = [
+                    ("chain", self.config.chain.to_string()),
+                    ("outcome", broadcast.merged.label().to_owned()),
+                ];
                 metrics::counter!("bursar_chain_broadcasts_total", &labels).increment(1);
                 broadcast
             })
@@ -278,7 +252,9 @@ impl ChainEdge for EvmChain {
     async fn finalized(&self) -> Result<Agreement<Head>, ChainError> {
         let (numbers, failed) = split(self.final_numbers().await);
         let reached = numbers.iter().map(|(_, number)| *number).collect();
-        let Some(number) = reached_by(self.nodes.quorum(), reached) else { return Err(self.nodes.nobody(failed)) };
+        let Some(number) = reached_by(self.nodes.quorum(), reached) else {
+            return Err(self.nodes.nobody(failed));
+        };
         let answers = self
             .nodes
             .ask_all(|node| async move {
@@ -328,7 +304,8 @@ impl ChainEdge for EvmChain {
 
     async fn has_code(&self, address: &Address) -> Result<bool, ChainError> {
         let address = self.evm(address)?;
-        let code = self.nodes.read(move |node| async move { node.ask(|client| client.code(address)).await }).await?;
+        let code =
+            self.nodes.read(move |node| async move { node.ask(|client| client.code(address)).await }).await?;
         Ok(!code.is_empty())
     }
 
@@ -364,7 +341,8 @@ async fn send_to_all(
     }
     drop(sender);
     let silent = BroadcastOutcome::Unknown { reason: "no answer yet".to_owned() };
-    let mut outcomes: Vec<_> = nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
+    let mut outcomes: Vec<_> =
+        nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
     let mut deadline = None;
     loop {
         let received = match deadline {

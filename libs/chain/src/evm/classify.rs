@@ -44,10 +44,10 @@ use Meaning::{AlreadyKnown, GasLimit, InsufficientFunds, NonceTooLow, Rejected, 
 /// In order: where one wording contains another, the longer comes first.
 const SEND: &[(Wording, Meaning)] = &[
     // The node has these bytes.
-    (Has("already known"), AlreadyKnown),              // geth, bsc, erigon, reth
-    (Has("alreadyknown"), AlreadyKnown),               // nethermind
-    (Has("already imported"), AlreadyKnown),           // anvil, openethereum
-    (Has("known transaction"), AlreadyKnown),          // old geth, besu
+    (Has("already known"), AlreadyKnown),     // geth, bsc, erigon, reth
+    (Has("alreadyknown"), AlreadyKnown),      // nethermind
+    (Has("already imported"), AlreadyKnown),  // anvil, openethereum
+    (Has("known transaction"), AlreadyKnown), // old geth, besu
     (Has("existing tx with same hash"), AlreadyKnown), // erigon
     (Has("transaction already exists"), AlreadyKnown), // hosted
     (Has("tx already in mempool"), AlreadyKnown),
@@ -63,14 +63,14 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("another transaction with same nonce"), Underpriced(Pricing::Replacement)), // openethereum
     (Has("repriced transaction underpriced"), Underpriced(Pricing::Replacement)),
     // Something is mined at this nonce.
-    (Has("nonce too low"), NonceTooLow),                  // geth, bsc, erigon, reth, anvil, besu
-    (Has("nonce_too_low"), NonceTooLow),                  // besu
-    (Has("oldnonce"), NonceTooLow),                       // nethermind
-    (Has("nonce is too low"), NonceTooLow),               // openethereum
-    (Has("below account nonce"), NonceTooLow),            // besu
-    (Has("nonce has already been used"), NonceTooLow),    // hosted
-    (Has("ownnoncealreadyused"), NonceTooLow),            // nethermind
-    (Is("mined"), NonceTooLow),                           // erigon
+    (Has("nonce too low"), NonceTooLow), // geth, bsc, erigon, reth, anvil, besu
+    (Has("nonce_too_low"), NonceTooLow), // besu
+    (Has("oldnonce"), NonceTooLow),      // nethermind
+    (Has("nonce is too low"), NonceTooLow), // openethereum
+    (Has("below account nonce"), NonceTooLow), // besu
+    (Has("nonce has already been used"), NonceTooLow), // hosted
+    (Has("ownnoncealreadyused"), NonceTooLow), // nethermind
+    (Is("mined"), NonceTooLow),          // erigon
     // An earlier nonce is missing here.
     (Has("nonce too high"), Transient(TransientCause::NonceGap)),
     (Has("noncegap"), Transient(TransientCause::NonceGap)),
@@ -113,12 +113,12 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("overshot"), InsufficientFunds), // geth: "balance 1, queued cost 2, tx cost 3, overshot 4"
     // The gas limit does not fit.
     (Has("intrinsic gas too low"), GasLimit),
-    (Has("intrinsic gas too high"), GasLimit), // anvil
+    (Has("intrinsic gas too high"), GasLimit),          // anvil
     (Has("intrinsic gas exceeds gas limit"), GasLimit), // besu
     (Has("insufficient gas for floor data"), GasLimit),
     (Has("exceeds block gas limit"), GasLimit),
     (Has("exceeds_block_gas_limit"), GasLimit),
-    (Has("gaslimitexceeded"), GasLimit), // nethermind
+    (Has("gaslimitexceeded"), GasLimit),          // nethermind
     (Has("exceeds current gas limit"), GasLimit), // openethereum
     (Has("gas limit too high"), GasLimit),
     (Has("gas limit is too high"), GasLimit),
@@ -232,7 +232,11 @@ impl ReadFault {
     pub fn is_transient(self) -> bool {
         match self {
             Self::StateUnavailable | Self::RateLimited | Self::Busy => true,
-            Self::NoSuchMethod | Self::Reverted | Self::InsufficientFunds | Self::RangeTooLarge | Self::Other => false,
+            Self::NoSuchMethod
+            | Self::Reverted
+            | Self::InsufficientFunds
+            | Self::RangeTooLarge
+            | Self::Other => false,
         }
     }
 }

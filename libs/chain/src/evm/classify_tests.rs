@@ -42,7 +42,10 @@ fn each_node_s_wording_is_understood() {
         ("FeeTooLowToCompete", "underpriced"),
         ("fee too low", "underpriced"),
         ("Gas price below configured minimum gas price", "underpriced"),
-        ("insufficient funds for gas * price + value: balance 0, tx cost 21, overshot 21", "insufficient_funds"),
+        (
+            "insufficient funds for gas * price + value: balance 0, tx cost 21, overshot 21",
+            "insufficient_funds",
+        ),
         ("insufficient funds for transfer", "insufficient_funds"),
         ("Insufficient funds for gas * price + value", "insufficient_funds"),
         ("InsufficientFunds, Account balance: 0, cumulative cost: 21000", "insufficient_funds"),
@@ -78,7 +81,8 @@ fn each_node_s_wording_is_understood() {
 
 #[test]
 fn what_is_not_listed_is_unknown() {
-    for message in ["", " ", "internal error", "header not found", "request timed out", "undetermined", "EOF"] {
+    for message in ["", " ", "internal error", "header not found", "request timed out", "undetermined", "EOF"]
+    {
         assert_eq!(label(message), "unknown", "{message:?}");
         assert_eq!(send_fault(message).advice(), Advice::ResendSame);
     }

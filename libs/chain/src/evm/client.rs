@@ -90,14 +90,20 @@ impl EvmClient {
 
     /// Headers of these numbers, in the order asked.
     pub async fn headers(&self, numbers: &[u64]) -> Result<Vec<Option<WireHeader>>, NodeError> {
-        self.many(numbers.iter().map(|number| {
-            Call::new("eth_getBlockByNumber", json!([U64::from(*number), false]))
-        }))
+        self.many(
+            numbers
+                .iter()
+                .map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(*number), false]))),
+        )
         .await
     }
 
     /// Blocks of these numbers up to the first the node does not have.
-    pub async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, NodeError> {
+    pub async fn blocks(
+        &self,
+        numbers: RangeInclusive<u64>,
+        detail: Detail,
+    ) -> Result<Vec<Block>, NodeError> {
         let full = match detail {
             Detail::Hashes => false,
             Detail::Senders => true,
@@ -191,9 +197,15 @@ impl EvmClient {
         self.rpc.call("eth_getCode", json!([address, "latest"])).await
     }
 
-    pub async fn estimate_gas(&self, call: &CallRequest) -> Result<u64, NodeError> {
-        let gas: U64 = self.rpc.call("eth_estimateGas", json!([call.json()])).await?;
-        Ok(gas.to())
+    /// Gas for each of these calls. An inner error concerns its own call: it would revert, for instance.
+    pub async fn estimate_gas(
+        &self,
+        calls: &[CallRequest],
+    ) -> Result<Vec<Result<u64, NodeError>>, NodeError> {
+        let calls: Vec<Call> =
+            calls.iter().map(|call| Call::new("eth_estimateGas", json!([call.json()]))).collect();
+        let gas = |reply: Reply| read::<U64>(&*reply?).map(|gas| gas.to());
+        Ok(self.rpc.batch(&calls).await?.into_iter().map(gas).collect())
     }
 
     pub async fn gas_price(&self) -> Result<u128, NodeError> {
@@ -209,7 +221,9 @@ impl EvmClient {
     pub async fn send_raw(&self, raw: &[Vec<u8>]) -> Result<Vec<Reply>, NodeError> {
         let calls: Vec<Call> = raw
             .iter()
-            .map(|raw| Call::new("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(raw)])))
+            .map(|raw| {
+                Call::new("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(raw)]))
+            })
             .collect();
         self.rpc.batch(&calls).await
     }
@@ -225,7 +239,10 @@ impl EvmClient {
     }
 
     /// A batch whose every answer must be readable; the first error stands for all.
-    async fn many<T: DeserializeOwned>(&self, calls: impl IntoIterator<Item = Call>) -> Result<Vec<T>, NodeError> {
+    async fn many<T: DeserializeOwned>(
+        &self,
+        calls: impl IntoIterator<Item = Call>,
+    ) -> Result<Vec<T>, NodeError> {
         let calls: Vec<Call> = calls.into_iter().collect();
         self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&*reply?)).collect()
     }

@@ -47,7 +47,8 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
     let (from, to) = (expected.from.as_evm(), expected.to.as_evm());
     let transfers: Vec<erc20::Transfer> =
         receipt.logs.iter().filter(|log| log.address == contract).filter_map(decode_transfer).collect();
-    let paid: Vec<U256> = transfers.iter().filter(|log| log.from == from && log.to == to).map(|log| log.value).collect();
+    let paid: Vec<U256> =
+        transfers.iter().filter(|log| log.from == from && log.to == to).map(|log| log.value).collect();
     if paid.is_empty() {
         return Effect::NoEffect { why: NoEffect::NoTransferLog };
     }
@@ -55,7 +56,10 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
     let taken: U256 = if from == to {
         U256::ZERO
     } else {
-        transfers.iter().filter(|log| log.from == to).fold(U256::ZERO, |sum, log| sum.saturating_add(log.value))
+        transfers
+            .iter()
+            .filter(|log| log.from == to)
+            .fold(U256::ZERO, |sum, log| sum.saturating_add(log.value))
     };
     let given = paid.iter().fold(U256::ZERO, |sum, value| sum.saturating_add(*value));
     if paid.len() == 1 && taken.is_zero() && given == expected.amount.as_u256() {

@@ -95,9 +95,18 @@ fn success_without_the_contract_s_log_is_no_payment() {
 fn another_amount_is_not_the_payment() {
     assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 99), log(TOKEN, PAYER, OTHER, 1)]), moved(99));
     assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 101)]), moved(101));
-    assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100), log(TOKEN, RECEIVER, OTHER, 1)]), moved(99));
-    assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100), log(TOKEN, PAYER, RECEIVER, 100)]), moved(200));
-    assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 60), log(TOKEN, PAYER, RECEIVER, 40)]), moved(100));
+    assert_eq!(
+        token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100), log(TOKEN, RECEIVER, OTHER, 1)]),
+        moved(99)
+    );
+    assert_eq!(
+        token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100), log(TOKEN, PAYER, RECEIVER, 100)]),
+        moved(200)
+    );
+    assert_eq!(
+        token_effect(vec![log(TOKEN, PAYER, RECEIVER, 60), log(TOKEN, PAYER, RECEIVER, 40)]),
+        moved(100)
+    );
 }
 
 #[test]

@@ -82,7 +82,9 @@ impl FeeQuote {
             (Self::Legacy { gas_price }, Self::Legacy { gas_price: other }) => {
                 Self::Legacy { gas_price: *gas_price.max(other) }
             }
-            (Self::Dynamic { .. }, Self::Legacy { .. }) | (Self::Legacy { .. }, Self::Dynamic { .. }) => *self,
+            (Self::Dynamic { .. }, Self::Legacy { .. }) | (Self::Legacy { .. }, Self::Dynamic { .. }) => {
+                *self
+            }
         }
     }
 }
@@ -213,8 +215,12 @@ impl FeePolicy {
 /// The median of recent tips. Blocks without transactions report zero and say nothing about the market.
 fn median_tip(history: &WireFeeHistory) -> u128 {
     let rewards = history.reward.as_deref().unwrap_or_default();
-    let mut tips: Vec<u128> =
-        rewards.iter().filter_map(|block| block.first()).map(|tip| tip.to::<u128>()).filter(|tip| *tip > 0).collect();
+    let mut tips: Vec<u128> = rewards
+        .iter()
+        .filter_map(|block| block.first())
+        .map(|tip| tip.to::<u128>())
+        .filter(|tip| *tip > 0)
+        .collect();
     tips.sort_unstable();
     tips.get(tips.len() / 2).copied().unwrap_or(0)
 }

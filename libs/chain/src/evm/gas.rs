@@ -79,25 +79,20 @@ impl GasPolicy {
     }
 }
 
-/// A failed estimate: what the node says about the call itself comes first, whichever node says it.
-pub fn estimate_failed(error: ChainError) -> QuoteError {
-    let ChainError::NoNode { tried, .. } = &error else { return error.into() };
-    for (_, error) in tried {
-        let NodeError::Rpc(fault) = error else { continue };
-        match read_fault(fault) {
-            ReadFault::Reverted => return QuoteError::WouldRevert { reason: shorten(&fault.message) },
-            ReadFault::InsufficientFunds => {
-                return QuoteError::InsufficientFunds { reason: shorten(&fault.message) };
-            }
-            ReadFault::NoSuchMethod
-            | ReadFault::StateUnavailable
-            | ReadFault::RateLimited
-            | ReadFault::Busy
-            | ReadFault::RangeTooLarge
-            | ReadFault::Other => {}
-        }
+/// What a failed estimate means. `None`: it says nothing about the call, so another node may know better.
+pub fn estimate_failed(error: &NodeError) -> Option<QuoteError> {
+    let NodeError::Rpc(fault) = error else { return None };
+    let reason = shorten(&fault.message);
+    match read_fault(fault) {
+        ReadFault::Reverted => Some(QuoteError::WouldRevert { reason }),
+        ReadFault::InsufficientFunds => Some(QuoteError::InsufficientFunds { reason }),
+        ReadFault::NoSuchMethod
+        | ReadFault::StateUnavailable
+        | ReadFault::RateLimited
+        | ReadFault::Busy
+        | ReadFault::RangeTooLarge
+        | ReadFault::Other => None,
     }
-    error.into()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! effect     whether a mined transaction did what it was meant to (pure)
 //! tx         unsigned transactions as data; signed bytes decoded and compared (pure)
 //! chain      EvmChain: the ChainEdge over a set of nodes
+//! price      fee, gas limit and funds for many actions at once
 //! settle     verdict reads: settlements and fates
 //! ```
 
@@ -24,6 +25,7 @@ pub mod wire;
 
 mod chain;
 mod config;
+mod price;
 mod settle;
 
 pub use chain::EvmChain;

@@ -24,7 +24,8 @@ impl EvmChain {
     pub(super) fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, Answer<T>)>) -> Agreement<T> {
         let agreement = Agreement::of(answers, self.nodes.quorum());
         if agreement.is_disagreement() {
-            metrics::counter!("bursar_chain_disagreements_total", "chain" => self.config.chain.to_string()).increment(1);
+            metrics::counter!("bursar_chain_disagreements_total", "chain" => self.config.chain.to_string())
+                .increment(1);
             tracing::warn!(chain = %self.config.chain, "nodes disagree");
         }
         agreement
@@ -67,8 +68,11 @@ impl View {
     async fn read(node: &Node<EvmClient>, numbers: BTreeSet<u64>) -> Result<Self, NodeError> {
         let numbers: Vec<u64> = numbers.into_iter().collect();
         let headers = node.ask(|client| client.headers(&numbers)).await?;
-        let hashes =
-            numbers.into_iter().zip(headers).filter_map(|(number, header)| Some((number, header?.hash))).collect();
+        let hashes = numbers
+            .into_iter()
+            .zip(headers)
+            .filter_map(|(number, header)| Some((number, header?.hash)))
+            .collect();
         Ok(Self { hashes })
     }
 
@@ -100,14 +104,19 @@ async fn standings(
         node.ask(|client| client.transactions(&hashes)),
     )?;
     // After the receipts, so that a receipt of a block that was undone in between is noticed.
-    let mut numbers: BTreeSet<u64> = receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
+    let mut numbers: BTreeSet<u64> =
+        receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);
     let view = View::read(node, numbers).await?;
     if let Some(objection) = view.objection::<Standing>(asof) {
         return Ok(vec![objection; claims.len()]);
     }
     let seen = receipts.iter().zip(&transactions);
-    Ok(claims.iter().zip(seen).map(|(claim, (receipt, tx))| standing(claim, receipt, tx, &view, asof)).collect())
+    Ok(claims
+        .iter()
+        .zip(seen)
+        .map(|(claim, (receipt, tx))| standing(claim, receipt, tx, &view, asof))
+        .collect())
 }
 
 fn standing(
@@ -149,7 +158,8 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<An
     let (sender, asof) = (sender.as_evm(), question.asof);
     let hashes: Vec<B256> = question.ours.iter().map(|hash| B256::from(*hash)).collect();
     let receipts = node.ask(|client| client.receipts(&hashes)).await?;
-    let mut numbers: BTreeSet<u64> = receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
+    let mut numbers: BTreeSet<u64> =
+        receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);
     let view = View::read(node, numbers).await?;
     if let Some(objection) = view.objection(&asof) {
@@ -173,12 +183,15 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<An
     let Some(block) = blocks.into_iter().next() else {
         return Ok(Answer::Abstain(format!("does not show block {number}")));
     };
-    let user = block.transactions.iter().find(|tx| {
-        tx.origin.is_some_and(|(from, used)| from.as_evm() == sender && used == nonce)
-    });
+    let user = block
+        .transactions
+        .iter()
+        .find(|tx| tx.origin.is_some_and(|(from, used)| from.as_evm() == sender && used == nonce));
     let at = BlockRef::from(block.head);
     Ok(match user {
-        Some(tx) if question.ours.contains(&tx.hash) => Answer::Value(Fate::Ours { hash: tx.hash, block: at }),
+        Some(tx) if question.ours.contains(&tx.hash) => {
+            Answer::Value(Fate::Ours { hash: tx.hash, block: at })
+        }
         Some(tx) => Answer::Value(Fate::Foreign { hash: tx.hash, block: at }),
         None => Answer::Abstain(format!("block {number} does not show who used nonce {nonce}")),
     })

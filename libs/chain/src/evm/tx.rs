@@ -125,11 +125,19 @@ impl SignedTx {
 
     /// Names the first field that differs from what was asked for.
     pub fn matches(&self, sender: Address, expected: &UnsignedTx) -> Result<(), SignedError> {
-        fn same<T: PartialEq + std::fmt::Debug>(field: &'static str, expected: &T, found: &T) -> Result<(), SignedError> {
+        fn same<T: PartialEq + std::fmt::Debug>(
+            field: &'static str,
+            expected: &T,
+            found: &T,
+        ) -> Result<(), SignedError> {
             if expected == found {
                 return Ok(());
             }
-            Err(SignedError::Mismatch { field, expected: format!("{expected:?}"), found: format!("{found:?}") })
+            Err(SignedError::Mismatch {
+                field,
+                expected: format!("{expected:?}"),
+                found: format!("{found:?}"),
+            })
         }
         let found = &self.tx;
         same("sender", &sender, &self.sender)?;

@@ -26,7 +26,12 @@ fn sign(tx: &UnsignedTx) -> Vec<u8> {
 
 fn action(asset: AssetRef) -> Action {
     let address = |byte| AnyAddress::from_body(AddressFormat::Evm, [byte; 20]);
-    Action::Pay(Transfer { asset, from: address(1), to: address(2), amount: RawAmount::from_u256(U256::from(1234)) })
+    Action::Pay(Transfer {
+        asset,
+        from: address(1),
+        to: address(2),
+        amount: RawAmount::from_u256(U256::from(1234)),
+    })
 }
 
 fn sample(fee: FeeQuote) -> UnsignedTx {
@@ -115,7 +120,8 @@ fn the_mirrored_signature_is_refused() {
     let tx = sample(DYNAMIC);
     let TypedTransaction::Eip1559(typed) = tx.typed() else { panic!("dynamic") };
     let signature = signer().sign_hash_sync(&typed.signature_hash()).unwrap();
-    let order = U256::from_str_radix("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16).unwrap();
+    let order =
+        U256::from_str_radix("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16).unwrap();
     let mirrored = alloy_primitives::Signature::new(signature.r(), order - signature.s(), !signature.v());
     let raw = TxEnvelope::Eip1559(typed.into_signed(mirrored)).encoded_2718();
     assert_eq!(SignedTx::decode(&raw), Err(SignedError::BadSignature));

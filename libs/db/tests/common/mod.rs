@@ -1,6 +1,7 @@
 //! What the tests of this crate share: a fresh database with the tables, and small questions to it.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the failed test")]
 
 use std::time::Duration;
 

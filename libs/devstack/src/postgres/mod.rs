@@ -51,7 +51,11 @@ impl Postgres {
     pub async fn start(tools: &Tools, options: &PostgresOptions) -> Result<Postgres, Error> {
         let program = tools.find(Tool::Postgres)?;
         let initdb = tools.find(Tool::Initdb)?;
-        let cluster = cluster::prepare(&initdb, options)?;
+        // initdb takes a second or two: other parts must be able to start meanwhile.
+        let wanted = options.clone();
+        let prepared = tokio::task::spawn_blocking(move || cluster::prepare(&initdb, &wanted)).await;
+        let cluster = prepared
+            .map_err(|e| Error::Command { what: "making the cluster".into(), detail: e.to_string() })??;
         let log = options.log.clone().unwrap_or_else(|| options.dir.join("postgres.log"));
         let mut tries_left = port::PORT_TRIES;
         loop {

@@ -9,6 +9,7 @@
 mod retry;
 
 use std::{
+    error::Error as _,
     fmt,
     future::Future,
     pin::Pin,
@@ -238,6 +239,8 @@ impl Client {
         }
         match tokio::time::timeout_at(until, self.channel.clone().oneshot(request)).await {
             Ok(Ok(response)) => Ok(response),
+            // The channel reads the same header and may give up a moment before we do, under another name.
+            Ok(Err(error)) if ran_out_of_time(&error) => Err(deadline_exceeded(limit)),
             Ok(Err(error)) => Err(self.unreachable(error)),
             Err(_) => Err(deadline_exceeded(limit)),
         }
@@ -275,9 +278,20 @@ impl Client {
     }
 }
 
+fn ran_out_of_time(error: &tonic::transport::Error) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if cause.is::<tonic::TimeoutExpired>() {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
 fn status_chain(status: &Status) -> String {
     let mut text = status.message().to_owned();
-    let mut source = std::error::Error::source(status);
+    let mut source = status.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         if !text.ends_with(&cause_text) {

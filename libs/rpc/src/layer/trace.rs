@@ -107,6 +107,7 @@ impl Ending {
             _ if self.call.exempt => tracing::trace!(method, code = name(code), latency_ms, "answered"),
             _ if fault => tracing::warn!(method, code = name(code), latency_ms, "answered"),
             Code::Ok => tracing::debug!(method, code = name(code), latency_ms, "answered"),
+            Code::Cancelled => tracing::debug!(method, code = name(code), latency_ms, "caller went away"),
             _ => tracing::info!(method, code = name(code), latency_ms, "refused"),
         }
     }

@@ -185,7 +185,8 @@ pub async fn start_with(
     mut callers: AuthConfig,
     extend: impl FnOnce(Server) -> Server,
 ) -> Running {
-    telemetry::init(&telemetry::TelemetryConfig::new("rpc-test")).unwrap();
+    let quiet = telemetry::TelemetryConfig { filter: "off".into(), ..telemetry::TelemetryConfig::new("rpc-test") };
+    telemetry::init(&quiet).unwrap();
     let script = Arc::new(Script::default());
     let (operator, operator_hash) = new_key();
     let (requester, requester_hash) = new_key();
@@ -225,11 +226,7 @@ impl Running {
 }
 
 /// Polls until `condition` holds; fails the test when it does not within ten seconds.
-pub async fn until<F, Fut>(what: &str, mut condition: F)
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -28,3 +28,21 @@ pub struct ChainStanding {
     pub nodes: Vec<NodeStanding>,
     pub halted_reason: Option<String>,
 }
+
+impl ChainStanding {
+    /// Why no verdicts can be expected, or whom to mistrust; `None` when all is well enough.
+    pub fn problem(&self) -> Option<String> {
+        let chain = &self.chain;
+        if let Some(reason) = &self.halted_reason {
+            return Some(format!("{chain} is halted: {reason}"));
+        }
+        let bad: Vec<&NodeStanding> = self.nodes.iter().filter(|node| !node.problem.is_empty()).collect();
+        let wrong = bad.iter().find(|node| node.problem.contains("belongs to chain"));
+        let told = if bad.len() == self.nodes.len() { bad.first() } else { wrong };
+        match told {
+            Some(node) => Some(format!("{chain}: {} {}", node.node, node.problem)),
+            None if self.nodes.is_empty() => Some(format!("{chain} was not looked at yet")),
+            None => None,
+        }
+    }
+}

@@ -71,7 +71,7 @@ fn watch(row: &PgRow, transactions: &mut HashMap<JobId, Vec<WatchedTx>>) -> Resu
     })
 }
 
-fn effect(row: &PgRow) -> Result<Transfer, WatchError> {
+pub fn effect(row: &PgRow) -> Result<Transfer, WatchError> {
     let format = match row.try_get::<&str, _>("kind")? {
         "evm" => AddressFormat::Evm,
         "tron" => AddressFormat::Tron,

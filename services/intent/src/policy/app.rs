@@ -1,7 +1,5 @@
 //! Use cases of approval policies.
 
-use std::sync::Arc;
-
 use sqlx::PgPool;
 
 use super::domain::{Draft, Policy};
@@ -14,11 +12,11 @@ use crate::catalogue;
 #[derive(Debug, Clone)]
 pub struct Policies {
     pool: PgPool,
-    approvers: Arc<Approvers>,
+    approvers: Approvers,
 }
 
 impl Policies {
-    pub fn new(pool: PgPool, approvers: Arc<Approvers>) -> Self {
+    pub fn new(pool: PgPool, approvers: Approvers) -> Self {
         Self { pool, approvers }
     }
 

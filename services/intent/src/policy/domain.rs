@@ -64,7 +64,7 @@ impl Draft {
             }
         }
         wrong.extend(check_approvers(&self.approvers, known));
-        let voters = if self.approvers.is_empty() { known.len() } else { self.approvers.len() };
+        let voters = if self.approvers.is_empty() { known.count() } else { self.approvers.len() };
         for (index, tier) in tiers.iter().enumerate() {
             let field = || format!("policy.tiers[{index}].required_approvals");
             if tier.required == 0 {

@@ -69,7 +69,7 @@ pub(super) async fn page(
 }
 
 /// The head as it stands, without a lock.
-pub(crate) async fn head(pool: &PgPool) -> Result<Head, sqlx::Error> {
+pub(super) async fn head(pool: &PgPool) -> Result<Head, sqlx::Error> {
     head_of(&sqlx::query("SELECT sequence, hash FROM audit_head").fetch_one(pool).await?)
 }
 

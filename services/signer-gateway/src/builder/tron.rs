@@ -29,14 +29,6 @@ pub struct TronParameters {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Transaction {
-    #[prost(message, optional, tag = "1")]
-    raw_data: Option<Raw>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    signature: Vec<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
 struct Raw {
     #[prost(bytes = "vec", tag = "1")]
     ref_block_bytes: Vec<u8>,

@@ -8,6 +8,6 @@ mod domain;
 mod error;
 mod repo;
 
-pub use app::Groups;
+pub use app::{Groups, Phrase};
 pub use domain::{DerivedAddress, Group, GroupName};
 pub use error::GroupError;

@@ -14,6 +14,9 @@ pub enum PhraseError {
     /// Not 12, 15, 18, 21 or 24 words.
     #[error("a phrase has 12, 15, 18, 21 or 24 words")]
     WordCount,
+    /// Not 12 or 24 words.
+    #[error("a new phrase has 12 or 24 words")]
+    NewWordCount,
     /// A word is not in the English list.
     #[error("word {0} is not in the BIP-39 English list")]
     UnknownWord(usize),
@@ -39,12 +42,17 @@ pub fn seed_from_phrase(phrase: &str, passphrase: &str) -> Result<Seed, PhraseEr
     Ok(seed)
 }
 
-/// Makes a new seed from 256 bits of the system's randomness, through a phrase of 24 words. The phrase is
-/// handed back for the caller to show once or to wipe.
-pub fn seed_from_random() -> Result<(Seed, Zeroizing<String>), PhraseError> {
+/// Makes a new seed from the system's randomness, through a phrase of 12 or 24 words. The phrase is handed back for the
+/// caller to show once or to wipe.
+pub fn seed_from_random(words: u32) -> Result<(Seed, Zeroizing<String>), PhraseError> {
+    let bytes = match words {
+        12 => 16,
+        24 => 32,
+        _ => return Err(PhraseError::NewWordCount),
+    };
     let mut entropy = Zeroizing::new([0u8; 32]);
     OsRng.try_fill_bytes(entropy.as_mut()).map_err(|_| PhraseError::NoRandomness)?;
-    let mut mnemonic = Mnemonic::from_entropy(entropy.as_slice()).map_err(|_| PhraseError::WordCount)?;
+    let mut mnemonic = Mnemonic::from_entropy(&entropy[..bytes]).map_err(|_| PhraseError::WordCount)?;
     let phrase = Zeroizing::new(mnemonic.to_string());
     let seed = Seed::from_bytes(mnemonic.to_seed(""));
     mnemonic.zeroize();
@@ -74,10 +82,11 @@ mod tests {
 
     #[test]
     fn a_generated_phrase_leads_back_to_its_seed_and_no_two_are_alike() {
-        let (first, phrase) = seed_from_random().expect("seed");
-        let (second, _) = seed_from_random().expect("seed");
+        let (first, phrase) = seed_from_random(24).expect("seed");
+        let (second, short) = seed_from_random(12).expect("seed");
         assert_ne!(first.expose(), second.expose());
         assert_eq!(seed_from_phrase(&phrase, "").expect("seed").expose(), first.expose());
-        assert_eq!(phrase.split(' ').count(), 24);
+        assert_eq!((phrase.split(' ').count(), short.split(' ').count()), (24, 12));
+        assert_eq!(seed_from_random(13).unwrap_err(), PhraseError::NewWordCount);
     }
 }

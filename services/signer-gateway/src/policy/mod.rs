@@ -6,8 +6,6 @@ mod approvals;
 mod domain;
 mod refusal;
 mod rules;
-#[cfg(test)]
-mod tests;
 
 pub use approvals::{ApprovalProof, Quorum, VerifiedApproval};
 pub use domain::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, WindowLimit};

@@ -54,3 +54,18 @@ impl From<KeyError> for SigningError {
         }
     }
 }
+
+impl From<crate::group::GroupError> for SigningError {
+    fn from(error: crate::group::GroupError) -> Self {
+        use crate::group::GroupError;
+        match error {
+            GroupError::Sealed => Self::Sealed,
+            GroupError::Unknown(id) => Self::UnknownGroup(id),
+            GroupError::Key(source) => Self::Key(source),
+            GroupError::Database(source) => Self::Ledger(source),
+            GroupError::Corrupt(what) => Self::Corrupt(what),
+            GroupError::Seal(_) => Self::Corrupt("sealed_seed"),
+            GroupError::Name | GroupError::Phrase(_) | GroupError::Exists(_) => Self::Corrupt("wallet_group"),
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl Clerk {
             Ok(answers) => answers,
             // One request that cannot be written must not take its neighbours down with it.
             Err(error) if batch.len() > 1 && !is_outage(&error) => {
-                tracing::error!(error = %rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
+                tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
                 let mut answers = Vec::with_capacity(batch.len());
                 for prepared in &batch {
                     answers.push(decide_alone(&self.pool, prepared).await);
@@ -103,7 +103,7 @@ impl Clerk {
                 answers
             }
             Err(error) => {
-                tracing::error!(error = %rpc::error::chain(&error), requests = batch.len(), "ledger cannot commit");
+                tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "ledger cannot commit");
                 let mut failure = Some(error);
                 batch.iter().map(|_| Err(failure.take().unwrap_or(SigningError::LedgerUnavailable))).collect()
             }
@@ -218,7 +218,8 @@ impl Session {
             });
         }
         for (counter, amount) in &grant.charges {
-            let used = self.writes.usage.entry((chain.clone(), counter.clone())).or_default();
+            let key = (chain.clone(), counter.clone());
+            let used = self.writes.usage.entry(key).or_insert(types::RawAmount::ZERO);
             *used = used.checked_add(*amount).unwrap_or(types::RawAmount::MAX);
         }
         self.writes.payments.insert(prepared.payment.clone(), (next.clone(), grant.first_paid_at));

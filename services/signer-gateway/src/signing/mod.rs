@@ -9,9 +9,8 @@ mod ledger;
 mod repo;
 mod request;
 mod writes;
-#[cfg(test)]
-mod tests;
 
-pub use app::{SignedTransaction, Signing, Simulation};
+pub use app::{PolicySource, SignedTransaction, Signing, Simulation};
 pub use error::SigningError;
+pub(crate) use ledger::Clerk;
 pub use request::{Purpose, SigningRequest, first_difference};

@@ -49,7 +49,9 @@ impl Demo {
             output::print(&serde_json::to_string_pretty(&list)?)?;
         }
         match paid.iter().find(|w| w.status() != pb::WithdrawalStatus::Completed) {
-            Some(w) => bail!("withdrawal {} ended as {}: {}", w.id, status_name(w.status()), w.failure_reason),
+            Some(w) => {
+                bail!("withdrawal {} ended as {}: {}", w.id, status_name(w.status()), w.failure_reason)
+            }
             None => Ok(()),
         }
     }
@@ -77,9 +79,9 @@ async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) ->
         let mut approver = connection.intent(&name)?;
         approver.approve_withdrawal(approval).await.with_context(|| format!("{name} cannot approve"))?;
     }
-    tokio::time::timeout(PATIENCE, finished(connection, &created.id))
-        .await
-        .with_context(|| format!("withdrawal {} was not finished within {PATIENCE:?}; see `bursar job list`", created.id))?
+    tokio::time::timeout(PATIENCE, finished(connection, &created.id)).await.with_context(|| {
+        format!("withdrawal {} was not finished within {PATIENCE:?}; see `bursar job list`", created.id)
+    })?
 }
 
 /// Follows a withdrawal to its end.
@@ -91,7 +93,12 @@ pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawa
         let update = update?;
         if update.transition.as_ref().is_some_and(|t| is_final(t.to())) {
             let request = pb::GetWithdrawalRequest { id: id.to_owned() };
-            return client.get_withdrawal(request).await?.into_inner().withdrawal.context("the withdrawal is gone");
+            return client
+                .get_withdrawal(request)
+                .await?
+                .into_inner()
+                .withdrawal
+                .context("the withdrawal is gone");
         }
     }
     bail!("the watch ended before the withdrawal did")
@@ -101,7 +108,8 @@ pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawa
 async fn story(connection: &Connection, w: &pb::Withdrawal) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut intent = connection.intent("auditor")?;
-    let history = intent.list_transitions(pb::ListTransitionsRequest { id: w.id.clone() }).await?.into_inner();
+    let history =
+        intent.list_transitions(pb::ListTransitionsRequest { id: w.id.clone() }).await?.into_inner();
     for t in history.transitions {
         let done = t.to() == pb::WithdrawalStatus::Completed && t.from() != t.to();
         steps.push(Step {

@@ -71,7 +71,10 @@ impl Import {
                 },
             };
             if out.json {
-                output::print(&serde_json::json!({"line": line, "id": row.id, "result": result, "detail": detail}).to_string())?;
+                output::print(
+                    &serde_json::json!({"line": line, "id": row.id, "result": result, "detail": detail})
+                        .to_string(),
+                )?;
             } else {
                 output::print(&format!("{:<9} {}  {detail}", result, row.id))?;
             }
@@ -87,14 +90,18 @@ impl Import {
         let reader: Box<dyn BufRead> = if self.file.as_os_str() == "-" {
             Box::new(std::io::stdin().lock())
         } else {
-            let file = std::fs::File::open(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
+            let file = std::fs::File::open(&self.file)
+                .with_context(|| format!("cannot read {}", self.file.display()))?;
             Box::new(std::io::BufReader::new(file))
         };
         let mut rows = Vec::new();
         for (index, line) in reader.lines().enumerate() {
             let line = line?;
             if !line.trim().is_empty() {
-                rows.push((index + 1, serde_json::from_str(&line).with_context(|| format!("line {}", index + 1))?));
+                rows.push((
+                    index + 1,
+                    serde_json::from_str(&line).with_context(|| format!("line {}", index + 1))?,
+                ));
             }
         }
         Ok(rows)

@@ -41,11 +41,16 @@ impl Job {
     pub async fn run(self, connection: &Connection, out: Output) -> Result<()> {
         let mut client = connection.execution("operator")?;
         let job = match self.action {
-            Action::List { status, chain, limit } => return list(connection, out, &status, &chain, limit).await,
-            Action::Show { id } => find(&mut client, &id).await?,
-            Action::Retry { id } => {
-                client.retry_job(pb::RetryJobRequest { job_id: id }).await?.into_inner().job.unwrap_or_default()
+            Action::List { status, chain, limit } => {
+                return list(connection, out, &status, &chain, limit).await;
             }
+            Action::Show { id } => find(&mut client, &id).await?,
+            Action::Retry { id } => client
+                .retry_job(pb::RetryJobRequest { job_id: id })
+                .await?
+                .into_inner()
+                .job
+                .unwrap_or_default(),
             Action::Cancel { id, reason } => {
                 let request = pb::CancelJobRequest { job_id: id, reason };
                 client.cancel_job(request).await?.into_inner().job.unwrap_or_default()
@@ -68,7 +73,13 @@ async fn find(client: &mut crate::client::Execution, id: &str) -> Result<pb::Job
     answer.into_inner().job.context("the answer holds no job")
 }
 
-async fn list(connection: &Connection, out: Output, status: &[String], chain: &str, limit: usize) -> Result<()> {
+async fn list(
+    connection: &Connection,
+    out: Output,
+    status: &[String],
+    chain: &str,
+    limit: usize,
+) -> Result<()> {
     let statuses = status.iter().map(|s| status_from(s).map(i32::from)).collect::<Result<Vec<_>>>()?;
     let mut client = connection.execution("operator")?;
     let mut jobs: Vec<pb::Job> = Vec::new();
@@ -94,7 +105,14 @@ async fn list(connection: &Connection, out: Output, status: &[String], chain: &s
     let rows = jobs.iter().map(|j| {
         let tries = format!("{}/{}", j.tries, j.max_tries);
         let why = if j.error.is_empty() { &j.blocked_reason } else { &j.error };
-        [j.id.clone(), status_name(j.status()), j.chain.clone(), format!("{} {}", j.amount, j.asset), tries, why.clone()]
+        [
+            j.id.clone(),
+            status_name(j.status()),
+            j.chain.clone(),
+            format!("{} {}", j.amount, j.asset),
+            tries,
+            why.clone(),
+        ]
     });
     output::table(["JOB", "STATUS", "CHAIN", "AMOUNT", "TRIES", "WHY"], rows)
 }
@@ -119,7 +137,15 @@ fn show(job: &pb::Job) -> Result<()> {
         let kind = a.kind().as_str_name().trim_start_matches("ATTEMPT_KIND_").to_lowercase();
         let status = a.status().as_str_name().trim_start_matches("ATTEMPT_STATUS_").to_lowercase();
         let nonce = a.nonce.map(|n| n.to_string()).unwrap_or_default();
-        [a.number.to_string(), kind, status, nonce, a.sends.to_string(), a.tx_hash.clone(), a.last_error.clone()]
+        [
+            a.number.to_string(),
+            kind,
+            status,
+            nonce,
+            a.sends.to_string(),
+            a.tx_hash.clone(),
+            a.last_error.clone(),
+        ]
     });
     output::table(["#", "KIND", "STATUS", "NONCE", "SENT", "HASH", "LAST ERROR"], attempts)
 }

@@ -63,7 +63,10 @@ impl Signer {
         match self.action {
             Action::Init { file } => {
                 secrets::write_new(&file, &secrets::random_hex())?;
-                output::print(&format!("unseal key written to {}; keep a copy where no server can reach it", file.display()))
+                output::print(&format!(
+                    "unseal key written to {}; keep a copy where no server can reach it",
+                    file.display()
+                ))
             }
             Action::Unseal { key_file } => {
                 let key = std::fs::read_to_string(&key_file)
@@ -79,7 +82,11 @@ impl Signer {
                 if out.json {
                     return output::json("bursar.signer.v1.GetStatusResponse", &status);
                 }
-                let frozen = if status.frozen_chains.is_empty() { "nothing".into() } else { status.frozen_chains.join(", ") };
+                let frozen = if status.frozen_chains.is_empty() {
+                    "nothing".into()
+                } else {
+                    status.frozen_chains.join(", ")
+                };
                 output::fields(&[
                     ("sealed", status.sealed.to_string()),
                     ("frozen", frozen),
@@ -87,7 +94,9 @@ impl Signer {
                     ("audit head", status.audit_head),
                 ])
             }
-            Action::Audit { action: Audit::Verify { expect, sequence } } => verify(connection, out, expect, sequence).await,
+            Action::Audit { action: Audit::Verify { expect, sequence } } => {
+                verify(connection, out, expect, sequence).await
+            }
             Action::Audit { action: Audit::List { after, limit } } => {
                 let mut client = connection.signer("auditor")?;
                 let request = pb::ListAuditRequest { after_sequence: after, page_size: limit };
@@ -96,7 +105,13 @@ impl Signer {
                     return output::json_list("bursar.signer.v1.AuditEntry", &entries);
                 }
                 let rows = entries.iter().map(|e| {
-                    [e.sequence.to_string(), e.caller.clone(), e.action.clone(), e.decision.clone(), e.reason.clone()]
+                    [
+                        e.sequence.to_string(),
+                        e.caller.clone(),
+                        e.action.clone(),
+                        e.decision.clone(),
+                        e.reason.clone(),
+                    ]
                 });
                 output::table(["#", "CALLER", "ACTION", "DECISION", "REASON"], rows)
             }
@@ -104,7 +119,12 @@ impl Signer {
     }
 }
 
-async fn verify(connection: &Connection, out: Output, expect: Option<String>, sequence: Option<u64>) -> Result<()> {
+async fn verify(
+    connection: &Connection,
+    out: Output,
+    expect: Option<String>,
+    sequence: Option<u64>,
+) -> Result<()> {
     let mut client = connection.signer("auditor")?;
     let request = pb::VerifyAuditRequest {
         expected_hash: expect.unwrap_or_default(),

@@ -28,9 +28,19 @@ enum Action {
     /// Sign and record an approval
     Approve(Approve),
     /// End a pending withdrawal on an approver's word
-    Reject { id: String, #[arg(long)] reason: String, #[arg(long = "as", default_value = "approver-1")] approver: String },
+    Reject {
+        id: String,
+        #[arg(long)]
+        reason: String,
+        #[arg(long = "as", default_value = "approver-1")]
+        approver: String,
+    },
     /// End a pending withdrawal on the requester's word
-    Cancel { id: String, #[arg(long, default_value = "")] reason: String },
+    Cancel {
+        id: String,
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
     /// Show one withdrawal
     Get { id: String },
     /// List withdrawals, newest first
@@ -194,7 +204,13 @@ impl List {
             return output::json_list("bursar.intent.v1.Withdrawal", &found);
         }
         let rows = found.iter().map(|w| {
-            [w.id.clone(), status_text(w), w.chain.clone(), format!("{} {}", w.amount, w.asset), w.destination.clone()]
+            [
+                w.id.clone(),
+                status_text(w),
+                w.chain.clone(),
+                format!("{} {}", w.amount, w.asset),
+                w.destination.clone(),
+            ]
         });
         output::table(["ID", "STATUS", "CHAIN", "AMOUNT", "TO"], rows)
     }
@@ -220,7 +236,13 @@ async fn watch(connection: &Connection, out: Output, id: String) -> Result<()> {
             if out.json {
                 output::json_line("bursar.intent.v1.WatchWithdrawalResponse", &update)?;
             } else {
-                writeln!(std::io::stdout(), "{:>3}  {:<10} {}", step.sequence, status_name(step.to()), step.detail)?;
+                writeln!(
+                    std::io::stdout(),
+                    "{:>3}  {:<10} {}",
+                    step.sequence,
+                    status_name(step.to()),
+                    step.detail
+                )?;
             }
             if is_final(step.to()) {
                 return Ok(());
@@ -271,6 +293,8 @@ pub fn is_final(status: pb::WithdrawalStatus) -> bool {
 fn status_from(text: &str) -> Result<pb::WithdrawalStatus> {
     let name = format!("WITHDRAWAL_STATUS_{}", text.to_uppercase());
     pb::WithdrawalStatus::from_str_name(&name).with_context(|| {
-        format!("--status {text}: expected pending, approved, queued, completed, failed, rejected or cancelled")
+        format!(
+            "--status {text}: expected pending, approved, queued, completed, failed, rejected or cancelled"
+        )
     })
 }

@@ -4,6 +4,15 @@ use super::*;
 use crate::builder::{Parameters, Unsigned};
 use crate::keys::{LeafKey, WalletKey};
 
+/// As the network reads it.
+#[derive(Clone, PartialEq, Message)]
+struct Transaction {
+    #[prost(message, optional, tag = "1")]
+    raw_data: Option<Raw>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    signature: Vec<Vec<u8>>,
+}
+
 struct Vector {
     name: &'static str,
     key: &'static str,

@@ -1,0 +1,53 @@
+//! The smallest service with a database of its own. Tests run it as a process.
+
+use std::process::ExitCode;
+
+use service::{BoxError, Context, Service, config::Reader};
+
+struct Greeter;
+
+#[derive(Debug)]
+struct Config {
+    greeting: String,
+}
+
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./tests/migrations");
+
+impl Service for Greeter {
+    const NAME: &'static str = "greeter";
+    type Config = Config;
+
+    fn read(reader: &Reader) -> Option<Config> {
+        let greeting = reader.section("greeter").req::<String>("greeting");
+        Some(Config { greeting: greeting? })
+    }
+
+    fn migrator() -> Option<&'static sqlx::migrate::Migrator> {
+        Some(&MIGRATOR)
+    }
+
+    async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
+        if ctx.config().greeting == "fail" {
+            return Err("the greeting is gone".into());
+        }
+        let mut changes = ctx.config_changes();
+        ctx.spawn("watch the greeting", async move |stop| {
+            let watch = async {
+                while changes.changed().await.is_ok() {
+                    let greeting = changes.borrow().greeting.clone();
+                    tracing::info!(greeting, "greeting changed");
+                    if greeting == "die" {
+                        return Err("told to die");
+                    }
+                }
+                Ok(())
+            };
+            stop.run_until_cancelled(watch).await.unwrap_or(Ok(()))
+        });
+        ctx.serve(ctx.server()).await
+    }
+}
+
+fn main() -> ExitCode {
+    service::main::<Greeter>()
+}

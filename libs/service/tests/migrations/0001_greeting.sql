@@ -1,0 +1,1 @@
+CREATE TABLE greeting (text TEXT NOT NULL);

@@ -1,0 +1,131 @@
+//! A service as operators meet it: a process with arguments, signals, exit codes and one message when it cannot start.
+
+mod greeter;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use testkit::{FaultProxy, postgres, wait_for};
+
+use crate::greeter::{Greeter, config};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn it_migrates_serves_reloads_and_stops_cleanly() {
+    let database = postgres().await;
+    let greeter = Greeter::new(&config(database.url(), "hello"));
+    let refused = greeter.run(&["serve"]).await;
+    assert_eq!(refused.code, 1);
+    assert_eq!(
+        refused.last_line(),
+        "greeter: the database lacks 1 migration(s), the first is 0001_greeting.sql: run `greeter migrate`"
+    );
+    let migrated = greeter.run(&["migrate"]).await;
+    assert_eq!((migrated.code, migrated.stdout.as_str()), (0, "applied 0001_greeting.sql\n"), "{}", migrated.stderr);
+    assert_eq!(greeter.run(&["migrate"]).await.stdout, "nothing to apply\n");
+
+    let mut process = greeter.spawn();
+    let address = process.address().await;
+    wait_for("ready", SOON, || process.ready(&address)).await;
+
+    greeter.write(&config(database.url(), "good day"));
+    process.signal(Signal::SIGHUP);
+    process.logged("greeting changed").await;
+    assert!(process.log().contains(r#""greeting":"good day""#), "{}", process.log());
+    greeter.write("[server]\nlisten = 7\n");
+    process.signal(Signal::SIGHUP);
+    process.logged("configuration refused, the old one stays").await;
+    assert!(process.ready(&address).await, "a bad file stopped the service");
+
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.exit().await, 0, "{}", process.log());
+}
+
+#[tokio::test]
+async fn a_database_that_goes_away_means_not_ready_and_it_recovers_by_itself() {
+    let database = postgres().await;
+    let proxy = FaultProxy::tcp(database.address()).await;
+    let url = database.url_at(&proxy.address().to_string());
+    let greeter = Greeter::new(&config(&url, "hello"));
+    assert_eq!(greeter.run(&["migrate"]).await.code, 0);
+    let mut process = greeter.spawn();
+    let address = process.address().await;
+    wait_for("ready", SOON, || process.ready(&address)).await;
+    proxy.refuse().await;
+    proxy.cut().await;
+    wait_for("not ready", SOON, || async { !process.ready(&address).await }).await;
+    proxy.pass().await;
+    wait_for("ready again", SOON, || process.ready(&address)).await;
+    process.signal(Signal::SIGINT);
+    assert_eq!(process.exit().await, 0, "{}", process.log());
+}
+
+#[tokio::test]
+async fn a_failing_task_ends_the_process_with_its_reason() {
+    let database = postgres().await;
+    let greeter = Greeter::new(&config(database.url(), "hello"));
+    assert_eq!(greeter.run(&["migrate"]).await.code, 0);
+    let mut process = greeter.spawn();
+    let address = process.address().await;
+    wait_for("ready", SOON, || process.ready(&address)).await;
+    greeter.write(&config(database.url(), "die"));
+    process.signal(Signal::SIGHUP);
+    assert_eq!(process.exit().await, 1);
+    assert!(process.log().ends_with("greeter: the task `watch the greeting` failed: told to die\n"), "{}", process.log());
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why_in_one_line() {
+    let database = postgres().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    let text = config(database.url(), "hello").replace("127.0.0.1:0", &listen.to_string());
+    let greeter = Greeter::new(&text);
+    assert_eq!(greeter.run(&["migrate"]).await.code, 0);
+    let refused = greeter.run(&["serve"]).await;
+    assert_eq!(refused.code, 1);
+    assert_eq!(
+        refused.last_line(),
+        format!("greeter: cannot listen on {listen}: address already in use (server.listen)")
+    );
+
+    greeter.write(&config(database.url(), "fail"));
+    let failed = greeter.run(&["serve"]).await;
+    assert_eq!((failed.code, failed.last_line()), (1, "greeter: the greeting is gone".to_owned()));
+
+    greeter.write(&config("postgres://someone:hunter2@127.0.0.1:1/ledger", "hello"));
+    for action in ["serve", "migrate"] {
+        let refused = greeter.run(&[action]).await;
+        assert_eq!(refused.code, 1);
+        let line = refused.last_line();
+        assert!(line.starts_with("greeter: cannot connect to PostgreSQL at 127.0.0.1:1"), "{line}");
+        assert!(line.contains("ledger") && !refused.stderr.contains("hunter2"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_exit_code_2_with_every_mistake() {
+    let greeter = Greeter::new("[server]\nlisten = 7\nlimit = 1\n");
+    for arguments in [&["serve"][..], &["check-config"], &["--check-config"], &["migrate"]] {
+        let refused = greeter.run(arguments).await;
+        assert_eq!(refused.code, 2, "{arguments:?}");
+        for key in ["database.url", "greeter.greeting", "server.listen", "server.limit"] {
+            assert!(refused.stderr.contains(key), "{key} is not in {}", refused.stderr);
+        }
+    }
+    let missing = Greeter::new("").run_plain(&["serve", "--config", "no-such.toml"]).await;
+    assert_eq!(missing.code, 2);
+    assert!(missing.stderr.contains("no-such.toml"), "{}", missing.stderr);
+}
+
+#[tokio::test]
+async fn a_good_configuration_is_said_to_be_one_without_touching_anything() {
+    let greeter = Greeter::new(&config("postgres://nobody@127.0.0.1:1/nothing", "hello"));
+    for arguments in [&["check-config"][..], &["--check-config"]] {
+        let checked = greeter.run(arguments).await;
+        assert_eq!((checked.code, checked.stdout.as_str()), (0, "configuration ok\n"), "{}", checked.stderr);
+    }
+    assert!(greeter.run_plain(&["--version"]).await.stdout.starts_with("greeter "));
+    assert_eq!(greeter.run_plain(&["nonsense"]).await.code, 2);
+}

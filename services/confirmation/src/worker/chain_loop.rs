@@ -1,0 +1,219 @@
+//! One chain: holds its lease and takes one tick after the other.
+//!
+//! Owns the order of a tick: heads first, so that everything after it is judged against the canonical chain as it is
+//! known now. What is kept in memory is a copy of what is stored, or a hint that may be lost at any time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chain::{BlockRef, ChainEdge, ChainError, Head, HeadRing};
+use sqlx::PgPool;
+use types::{ChainName, JobId};
+
+use crate::chains::Settings;
+use crate::config::Follow;
+use crate::heads::{self, Fence, Lease, NodeStanding};
+use crate::watch::WatchError;
+use crate::watch::verdict::AttestationKey;
+
+/// How often the nodes' heads are written down when nothing is wrong with them.
+const NODES_EVERY: Duration = Duration::from_secs(2);
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+impl From<sqlx::Error> for LoopError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Watch(error.into())
+    }
+}
+
+/// What every loop is given.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    pub pool: PgPool,
+    pub key: AttestationKey,
+    pub follow: Follow,
+    /// Shown with the lease.
+    pub owner: String,
+}
+
+/// What a tick did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ticked {
+    /// Another replica follows this chain.
+    NotOurs,
+    /// Everything known was looked at.
+    Idle,
+    /// There is more to do at once.
+    Busy,
+}
+
+#[derive(Debug)]
+pub struct ChainLoop {
+    pub(super) parts: Parts,
+    pub(super) settings: Settings,
+    pub(super) edge: Arc<dyn ChainEdge>,
+    held: Option<Held>,
+}
+
+/// What a holder of the lease knows.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) lease: Lease,
+    pub(super) ring: HeadRing,
+    /// As stored when the lease was last proven.
+    pub(super) final_block: Option<BlockRef>,
+    pub(super) halted: bool,
+    /// The newest agreed final block with its time and parent; what verdicts are as of.
+    pub(super) asof: Option<Head>,
+    /// When verdicts are looked at again without a new block.
+    pub(super) settle_at: Instant,
+    pub(super) void_at: Instant,
+    pub(super) gauges_at: Instant,
+    /// How far below the registered block the search for a foreign transaction begins, for nonces used before that.
+    pub(super) lookback: HashMap<JobId, u64>,
+    proven_at: Instant,
+    nodes: Vec<NodeStanding>,
+    nodes_at: Option<Instant>,
+}
+
+impl ChainLoop {
+    pub fn new(parts: Parts, settings: Settings, edge: Arc<dyn ChainEdge>) -> Self {
+        Self { parts, settings, edge, held: None }
+    }
+
+    pub fn chain(&self) -> &ChainName {
+        &self.settings.name
+    }
+
+    /// New settings and the edge made from them. What was remembered of the chain stays.
+    pub fn replace(&mut self, settings: Settings, edge: Arc<dyn ChainEdge>) {
+        (self.settings, self.edge) = (settings, edge);
+        if let Some(held) = &mut self.held {
+            held.asof = None;
+            held.settle_at = Instant::now();
+        }
+    }
+
+    /// One look at everything that may have changed. Takes no input, is bounded, and may be repeated at any time.
+    pub async fn tick(&mut self) -> Result<Ticked, LoopError> {
+        let Some(mut held) = self.hold().await? else { return Ok(Ticked::NotOurs) };
+        let ticked = self.tick_held(&mut held).await;
+        if !matches!(ticked, Err(LoopError::Watch(WatchError::LeaseLost { .. }))) {
+            self.held = Some(held);
+        }
+        ticked
+    }
+
+    async fn tick_held(&self, held: &mut Held) -> Result<Ticked, LoopError> {
+        let followed = self.follow(held).await;
+        // Told even when no node could be reached: that is when people look.
+        self.tell_nodes(held).await?;
+        let followed = followed?;
+        let mut busy = !followed.caught_up;
+        busy |= self.look_up(held).await?;
+        if followed.moved || held.settle_at <= Instant::now() {
+            self.settle(held).await?;
+        }
+        if held.void_at <= Instant::now() {
+            self.check_void(held).await?;
+        }
+        self.gauges(held).await?;
+        self.keep(held).await?;
+        Ok(if busy { Ticked::Busy } else { Ticked::Idle })
+    }
+
+    /// Gives the chain up, so that another replica takes over at once.
+    pub async fn release(&mut self) -> Result<(), LoopError> {
+        match self.held.take() {
+            Some(held) => Ok(held.lease.release(&self.parts.pool).await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn hold(&mut self) -> Result<Option<Held>, LoopError> {
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        let Parts { pool, follow, owner, .. } = &self.parts;
+        let Some(lease) = Lease::acquire(pool, &self.settings.name, owner, follow.lease).await? else {
+            return Ok(None);
+        };
+        let ring = heads::repo::load_ring(pool, &self.settings.name, follow.ring_blocks).await?;
+        let fence = lease.renew(pool).await?;
+        tracing::info!(chain = %self.settings.name, token = lease.token, heads = ring.len(), "following the chain");
+        let now = Instant::now();
+        let mut held = Held {
+            lease,
+            ring,
+            final_block: None,
+            halted: false,
+            asof: None,
+            settle_at: now,
+            void_at: now,
+            gauges_at: now,
+            lookback: HashMap::new(),
+            proven_at: now,
+            nodes: Vec::new(),
+            nodes_at: None,
+        };
+        held.note(fence);
+        Ok(Some(held))
+    }
+
+    /// Proves the lease when nothing else did for a while.
+    async fn keep(&self, held: &mut Held) -> Result<(), LoopError> {
+        if held.proven_at.elapsed() >= held.lease.ttl() / 3 {
+            let fence = held.lease.renew(&self.parts.pool).await?;
+            held.note(fence);
+        }
+        Ok(())
+    }
+
+    async fn tell_nodes(&self, held: &mut Held) -> Result<(), LoopError> {
+        let nodes: Vec<NodeStanding> = self.edge.nodes().into_iter().map(standing).collect();
+        let problems = |nodes: &[NodeStanding]| nodes.iter().map(|node| node.problem.clone()).collect::<Vec<_>>();
+        let due = held.nodes_at.is_none_or(|at| at.elapsed() >= NODES_EVERY);
+        if nodes == held.nodes || !(due || problems(&nodes) != problems(&held.nodes)) {
+            return Ok(());
+        }
+        let mut tx = self.parts.pool.begin().await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        heads::repo::save_nodes_in(&mut tx, &self.settings.name, &nodes).await?;
+        tx.commit().await?;
+        held.note(fence);
+        (held.nodes, held.nodes_at) = (nodes, Some(Instant::now()));
+        Ok(())
+    }
+}
+
+impl Held {
+    /// Takes over what a proof of the lease found.
+    pub(super) fn note(&mut self, fence: Fence) {
+        self.final_block = fence.final_block;
+        self.halted = fence.halted_reason.is_some();
+        self.proven_at = Instant::now();
+    }
+}
+
+fn standing(node: chain::NodeHealth) -> NodeStanding {
+    let problem = match (&node.wrong_chain, &node.last_error, node.went_back) {
+        (Some(found), ..) => format!("belongs to chain {found}"),
+        (None, Some(error), _) if node.failures > 0 => error.to_string(),
+        (None, _, true) => "reports a lower head than before".to_owned(),
+        (None, ..) => String::new(),
+    };
+    NodeStanding {
+        node: node.name.to_string(),
+        number: node.head.map_or(0, |head| head.number),
+        hash: node.head.map(|head| head.hash),
+        problem,
+    }
+}

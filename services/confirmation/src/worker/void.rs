@@ -1,0 +1,173 @@
+//! Nonces and windows used up by something else: the positive evidence that nothing of a round can land.
+//!
+//! On chains with nonces only the lowest waiting nonce of each sender is asked about: while that is open, all above it
+//! are. The answer must come from every configured node. One that lags, rests or has forgotten that part of the chain
+//! gives no answer, and then nothing is void.
+
+use std::time::Instant;
+
+use chain::{Agreement, Binding, BindingKind, BlockRef, Detail, Fate, FateQuestion, Head};
+use sqlx::Row as _;
+use types::{JobId, TxHash};
+
+use super::chain_loop::{ChainLoop, Held, LoopError};
+use super::follow::place_in;
+use crate::heads::repo::signed;
+use crate::watch::domain::Watch;
+use crate::watch::evidence::{self, Evidence};
+use crate::watch::{Event, State, WatchError, repo};
+
+/// Bindings asked about in one look, each with a few questions to every node.
+const BATCH: i64 = 64;
+/// The first step below the registered block when a nonce was used before that; each further one is four times as far.
+const FIRST_LOOKBACK: u64 = 64;
+
+impl ChainLoop {
+    pub(super) async fn check_void(&self, held: &mut Held) -> Result<(), LoopError> {
+        held.void_at = Instant::now() + self.parts.follow.void_check;
+        let Some(asof) = held.asof.filter(|_| !held.halted) else { return Ok(()) };
+        let candidates = self.candidates(&asof).await?;
+        held.lookback.retain(|job, _| candidates.contains(job));
+        for job in candidates {
+            let Some(stored) = repo::find(&self.parts.pool, job).await? else { continue };
+            if stored.watch.state != State::Waiting {
+                continue;
+            }
+            let Some(question) = self.question(held, &stored.watch, &asof).await? else { continue };
+            let fate = self.edge.fate(&question).await;
+            if matches!(fate, Agreement::Agreed { value: Fate::Open, .. }) && !stored.delayed_reason.is_empty() {
+                self.delay(held, job, String::new()).await?;
+            }
+            if self.take_fate(held, &stored.watch, &question, fate).await? {
+                // The next nonce of that sender may be void too.
+                held.void_at = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    async fn candidates(&self, asof: &Head) -> Result<Vec<JobId>, WatchError> {
+        let chain = self.settings.name.as_str();
+        let rows = match self.edge.binding_kind() {
+            BindingKind::Nonce => {
+                sqlx::query(include_str!("../../queries/void_nonces.sql")).bind(chain).bind(BATCH).fetch_all(&self.parts.pool).await?
+            }
+            BindingKind::Window => {
+                let time_ms = signed(asof.timestamp_ms);
+                sqlx::query(include_str!("../../queries/void_windows.sql"))
+                    .bind(chain)
+                    .bind(time_ms)
+                    .bind(BATCH)
+                    .fetch_all(&self.parts.pool)
+                    .await?
+            }
+        };
+        rows.iter().map(|row| Ok(JobId::from_uuid(row.try_get("job_id")?))).collect()
+    }
+
+    async fn question(&self, held: &Held, watch: &Watch, asof: &Head) -> Result<Option<FateQuestion>, LoopError> {
+        let (since, reference) = match self.edge.binding_kind() {
+            BindingKind::Nonce => {
+                let lookback = held.lookback.get(&watch.job).copied().unwrap_or(0);
+                (watch.since_block.saturating_sub(lookback), None)
+            }
+            BindingKind::Window => {
+                let since = watch.present().map(|tx| tx.reference_block).min().unwrap_or(0);
+                let blocks = self.edge.blocks(since..=since, Detail::Hashes).await?;
+                (since, blocks.first().map(|block| BlockRef::from(block.head)))
+            }
+        };
+        let ours: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
+        Ok(watch.binding(reference).map(|binding| FateQuestion { binding, ours, asof: *asof, since }))
+    }
+
+    /// Whether the round was closed.
+    async fn take_fate(
+        &self,
+        held: &mut Held,
+        watch: &Watch,
+        question: &FateQuestion,
+        fate: Agreement<Fate>,
+    ) -> Result<bool, LoopError> {
+        let job = watch.job;
+        let asked = self.settings.nodes.len();
+        match fate {
+            Agreement::Agreed { value: Fate::Open, .. } => Ok(false),
+            // It landed and the heads did not show it, for instance while a node was away.
+            Agreement::Agreed { value: Fate::Ours { hash, block }, .. } => {
+                self.sight(held, job, hash, block).await?;
+                Ok(false)
+            }
+            Agreement::Agreed { by, .. } if by.len() < asked => {
+                self.delay(held, job, format!("{} of {asked} nodes have answered whether it can still land", by.len())).await?;
+                Ok(false)
+            }
+            Agreement::Agreed { value: Fate::Foreign { hash, block }, .. } => {
+                let reason = format!("transaction {hash} is final in block {} at the same nonce", block.number);
+                let event = Event::Closed { foreign: Some(hash), block, reason };
+                self.close(held, watch, event).await
+            }
+            Agreement::Agreed { value: Fate::Expired, .. } => {
+                let block = BlockRef::from(question.asof);
+                let reason = format!("it expired before final block {} and is in none up to it", block.number);
+                self.close(held, watch, Event::Closed { foreign: None, block, reason }).await
+            }
+            Agreement::Disagreed { .. } => {
+                let chain = self.settings.name.to_string();
+                metrics::counter!("bursar_confirmation_disagreements_total", "chain" => chain).increment(1);
+                self.delay(held, job, "nodes disagree on whether it can still land".to_owned()).await?;
+                Ok(false)
+            }
+            Agreement::TooFew { answers, silent, .. } => {
+                if matches!(question.binding, Binding::Nonce { .. }) && question.since > 0 {
+                    // The nonce may have been used before the watch began: look further back next time.
+                    let step = held.lookback.entry(job).or_insert(0);
+                    *step = step.saturating_mul(4).max(FIRST_LOOKBACK);
+                    held.void_at = Instant::now();
+                }
+                let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
+                let (got, silent) = (answers.len(), silent.join("; "));
+                self.delay(held, job, format!("{got} nodes have said whether it can still land: {silent}")).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    async fn close(&self, held: &mut Held, watch: &Watch, event: Event) -> Result<bool, LoopError> {
+        let mut tx = self.parts.pool.begin().await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        // A transaction that was added while the nodes were asked is not covered by their answer.
+        let known = repo::load_in(&mut tx, &[watch.job]).await?.pop();
+        let unchanged = known.is_some_and(|known| known.watch == *watch);
+        if !unchanged || fence.halted_reason.is_some() {
+            held.note(fence);
+            return Ok(false);
+        }
+        let evidence = vec![Evidence { job: watch.job, event }];
+        evidence::record_in(&mut tx, &self.parts.key, fence.now, evidence).await?;
+        tx.commit().await?;
+        held.note(fence);
+        Ok(true)
+    }
+
+    async fn sight(&self, held: &mut Held, job: JobId, hash: TxHash, block: BlockRef) -> Result<(), LoopError> {
+        let mut tx = self.parts.pool.begin().await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        place_in(&mut tx, &self.settings.name, &[(hash, block, job)]).await?;
+        let evidence = vec![Evidence { job, event: Event::Seen { tx: hash, block } }];
+        evidence::record_in(&mut tx, &self.parts.key, fence.now, evidence).await?;
+        tx.commit().await?;
+        held.note(fence);
+        held.settle_at = Instant::now();
+        Ok(())
+    }
+
+    async fn delay(&self, held: &mut Held, job: JobId, reason: String) -> Result<(), LoopError> {
+        let mut tx = self.parts.pool.begin().await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        repo::set_delayed_in(&mut tx, &self.settings.name, &[(job, reason)]).await?;
+        tx.commit().await?;
+        held.note(fence);
+        Ok(())
+    }
+}

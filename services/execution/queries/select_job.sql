@@ -1,0 +1,16 @@
+-- Everything about a job; the conditions are added by the caller.
+SELECT
+    j.id, j.queue, j.withdrawal_id, j.chain, j.asset_id, a.symbol, a.decimals, a.contract_address,
+    a.enabled AND c.enabled AS asset_enabled, c.kind, j.wallet_id, w.address, w.wallet_group_id, w.derivation_index,
+    j.to_address, j.amount_raw::text, j.rank, j.status, j.tries, j.max_tries, j.waits, j.error, j.blocked_reason,
+    j.wanted, j.cancel_reason, j.tx_hash, j.requested_by, j.approvals, j.void_proof, j.reserved, j.fee_paid_raw::text,
+    j.imported, j.trace, j.created_at, j.updated_at, j.broadcast_at, j.finished_at,
+    held.nonce,
+    (SELECT max(due_at) FROM job_ready AS r WHERE r.job_id = j.id) AS due_at,
+    EXISTS (SELECT FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL) AS ever_signed,
+    EXISTS (SELECT FROM verdicts AS v WHERE v.job_id = j.id AND v.finding = 'contradicted') AS contradicted
+FROM jobs AS j
+JOIN assets AS a ON a.id = j.asset_id
+JOIN chains AS c ON c.name = j.chain
+LEFT JOIN operation_wallets AS w ON w.id = j.wallet_id
+LEFT JOIN lane_nonces AS held ON held.job_id = j.id AND held.state = 'open'

@@ -1,0 +1,14 @@
+//! The one authority over the nonces of an address, as rows: which nonce is whose.
+//!
+//! Owns `lanes` and `lane_nonces`. The arithmetic (gaps first, never below what is used) is `chain::lane`'s; here a lane is
+//! loaded under its lock, asked, and saved with the attempt that took the nonce. It never signs and never sends.
+//!
+//! Where it could hurt, and what holds:
+//! - Two workers number for one wallet: the lane's row is locked from reading to commit.
+//! - A crash after taking a nonce: the nonce, its attempt and its job are one transaction; whoever resumes finds all three.
+//! - A node that lags: its answer can lead to a nonce that is refused, never to one that is handed out twice, because the
+//!   primary key and the lane's own counter decide.
+
+pub(crate) mod repo;
+
+pub use repo::{LaneRow, LaneState};

@@ -1,0 +1,55 @@
+//! The names of execution's metrics, in one place.
+
+use chrono::Utc;
+use types::ChainName;
+
+use crate::job::{Change, Job, State};
+
+/// A job moved from one status to another.
+pub fn job_changed(job: &Job, change: &Change) {
+    let queue = job.queue.as_str();
+    let chain = job.chain.to_string();
+    if change.count_try {
+        metrics::counter!("bursar_execution_tries_failed_total", "queue" => queue, "chain" => chain.clone()).increment(1);
+    }
+    match &change.to {
+        State::Confirmed { .. } | State::Failed { .. } | State::Parked { .. } => {
+            let status = change.to.name();
+            metrics::counter!(
+                "bursar_execution_jobs_finished_total", "queue" => queue, "chain" => chain.clone(), "status" => status
+            )
+            .increment(1);
+        }
+        State::Pending { .. } | State::Processing | State::Confirming => {}
+    }
+    if let (State::Confirmed { .. }, Some(sent)) = (&change.to, job.broadcast_at) {
+        metrics::histogram!("bursar_execution_confirmation_seconds", "queue" => queue, "chain" => chain)
+            .record(seconds_since(sent));
+    }
+}
+
+/// A job's bytes went out.
+pub fn job_sent(job: &Job) {
+    let (queue, chain) = (job.queue.as_str(), job.chain.to_string());
+    metrics::counter!("bursar_execution_jobs_sent_total", "queue" => queue, "chain" => chain.clone()).increment(1);
+    metrics::histogram!("bursar_execution_processing_seconds", "queue" => queue, "chain" => chain)
+        .record(seconds_since(job.created_at));
+}
+
+/// Gas that a final transaction used.
+pub fn gas_used(job: &Job, gas: u64) {
+    metrics::histogram!("bursar_execution_gas_used", "queue" => job.queue.as_str(), "chain" => job.chain.to_string())
+        .record(gas as f64);
+}
+
+/// What came of one step of the protocol.
+pub fn step(chain: &ChainName, step: &'static str, outcome: &'static str, count: usize) {
+    metrics::counter!(
+        "bursar_execution_steps_total", "chain" => chain.to_string(), "step" => step, "outcome" => outcome
+    )
+    .increment(count as u64);
+}
+
+fn seconds_since(at: chrono::DateTime<Utc>) -> f64 {
+    (Utc::now() - at).to_std().unwrap_or_default().as_secs_f64()
+}

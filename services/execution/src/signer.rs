@@ -1,0 +1,259 @@
+//! The edge to the signer: asks for signatures and says what the answer means.
+//!
+//! Owns the request's exact shape and the one classification of the signer's refusals. It never keeps bytes, never changes
+//! a request that was made before (the attempt's row is the request), and never takes silence for a "no".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proto::signer::v1::signer_service_client::SignerServiceClient;
+use proto::signer::v1::{self as signer, authorization, sign_transaction_request, tx_intent};
+use tonic::{Code, Request, Status};
+use types::TxHash;
+
+use crate::job::{Attempt, AttemptKind, Job, JobQueue, VoidProof};
+
+/// How long a signer that failed is given to say that it is well again.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// What came of asking for a signature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signed {
+    Bytes { raw: Vec<u8>, claimed_hash: Option<TxHash> },
+    /// The signer will not sign this, and has not. `reason` is its stable word.
+    Refused { reason: String },
+    /// Nobody knows whether it signed: the same request again.
+    Unknown { error: String },
+    /// It has seen a newer lease for this job: we are no longer its worker.
+    Fenced,
+}
+
+/// The signer, as execution sees it. Clones share what is known about its health.
+#[derive(Debug, Clone)]
+pub struct Signer {
+    client: SignerServiceClient<rpc::Client>,
+    timeout: Duration,
+    doubtful: Arc<AtomicBool>,
+}
+
+/// A request that cannot be made from what is stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the attempt lacks {0}")]
+pub struct Incomplete(&'static str);
+
+impl Signer {
+    pub fn new(client: rpc::Client, timeout: Duration) -> Self {
+        Self { client: SignerServiceClient::new(client), timeout, doubtful: Arc::default() }
+    }
+
+    /// Whether it can be expected to sign. Asked before nonces are taken: after a failure it must first answer again, so
+    /// that an outage binds no more nonces than the batch it hit.
+    pub async fn ready(&self) -> Result<(), String> {
+        if !self.doubtful.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.probe().await?;
+        self.doubtful.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Asks how it is: for health, and after a failure.
+    pub async fn probe(&self) -> Result<(), String> {
+        let mut request = Request::new(signer::GetStatusRequest {});
+        request.set_timeout(PROBE);
+        let status = self.client.clone().get_status(request).await;
+        let status = status.map_err(|status| format!("signer: {}", words(&status)))?.into_inner();
+        if status.sealed {
+            return Err("signer: sealed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Asks for the signature of an attempt. The same attempt is the same request, but for the lease.
+    pub async fn sign(&self, request: signer::SignTransactionRequest) -> Signed {
+        let mut request = Request::new(request);
+        request.set_timeout(self.timeout);
+        match self.client.clone().sign_transaction(request).await {
+            Ok(answer) => {
+                let answer = answer.into_inner();
+                Signed::Bytes { raw: answer.raw_transaction, claimed_hash: answer.tx_hash.parse().ok() }
+            }
+            Err(status) => {
+                let signed = classify(&status);
+                if matches!(signed, Signed::Unknown { .. }) {
+                    self.doubtful.store(true, Ordering::Relaxed);
+                }
+                signed
+            }
+        }
+    }
+}
+
+/// What a refusal means. Every code is named, so that a new one has to be placed.
+fn classify(status: &Status) -> Signed {
+    let reason = rpc::error::reason_of(status).unwrap_or_default();
+    if reason.to_ascii_lowercase().contains("fence") || reason.to_ascii_lowercase().contains("stale_lease") {
+        return Signed::Fenced;
+    }
+    let unknown = || Signed::Unknown { error: words(status) };
+    let refused = || Signed::Refused { reason: words(status) };
+    match status.code() {
+        // Away, slow, overloaded, sealed or at fault: it may have signed, or will later.
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::Internal
+        | Code::Aborted
+        | Code::ResourceExhausted
+        | Code::DataLoss
+        | Code::Ok => unknown(),
+        // Our own key or role is wrong: an operator mends it, and nothing is the matter with the payment.
+        Code::Unauthenticated | Code::Unimplemented => unknown(),
+        Code::PermissionDenied if reason == rpc::error::reason::ROLE_REQUIRED => unknown(),
+        Code::FailedPrecondition if passes_by(&reason) => unknown(),
+        Code::PermissionDenied
+        | Code::FailedPrecondition
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::OutOfRange => refused(),
+    }
+}
+
+/// Refusals that time or an operator lifts without any change of the payment.
+fn passes_by(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase();
+    ["sealed", "frozen", "freeze", "window"].iter().any(|word| reason.contains(word))
+}
+
+fn words(status: &Status) -> String {
+    match rpc::error::reason_of(status) {
+        Some(reason) => format!("{} ({reason})", status.message()),
+        None => format!("{} ({:?})", status.message(), status.code()),
+    }
+}
+
+/// The request for an attempt of a job, made from what is stored and nothing else.
+pub fn request(
+    job: &Job,
+    attempt: &Attempt,
+    network_id: u64,
+    lease_epoch: u64,
+) -> Result<signer::SignTransactionRequest, Incomplete> {
+    let payer = job.payer.as_ref().ok_or(Incomplete("a wallet"))?;
+    let nonce = attempt.nonce.ok_or(Incomplete("a nonce"))?;
+    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
+    let dynamic = fee.max_priority_fee_per_gas.is_some();
+    let text = |shown: bool, value: u128| if shown { value.to_string() } else { String::new() };
+    let parameters = signer::EvmParameters {
+        chain_id: network_id,
+        nonce,
+        gas_limit: fee.gas_limit,
+        max_fee_per_gas: text(dynamic, fee.max_fee_per_gas),
+        max_priority_fee_per_gas: fee.max_priority_fee_per_gas.map(|tip| tip.to_string()).unwrap_or_default(),
+        gas_price: text(!dynamic, fee.max_fee_per_gas),
+    };
+    Ok(signer::SignTransactionRequest {
+        idempotency_key: attempt.key(),
+        chain: job.chain.to_string(),
+        wallet_group_id: payer.group.to_string(),
+        derivation_index: payer.index,
+        tx_intent: Some(signer::TxIntent { action: Some(action(job, attempt.kind)?) }),
+        parameters: Some(sign_transaction_request::Parameters::Evm(parameters)),
+        authorization: Some(authorization_of(job, attempt)?),
+        job_id: job.id.to_string(),
+        lease_epoch,
+    })
+}
+
+fn action(job: &Job, kind: AttemptKind) -> Result<tx_intent::Action, Incomplete> {
+    let from = job.payer.as_ref().ok_or(Incomplete("a wallet"))?.address.to_string();
+    let (to, amount) = (job.to.to_string(), job.amount.to_string());
+    Ok(match (kind, job.contract) {
+        (AttemptKind::Cancel, _) => tx_intent::Action::Cancellation(signer::Cancellation { from }),
+        (AttemptKind::Pay, None) => {
+            tx_intent::Action::NativeTransfer(signer::NativeTransfer { from, to, amount_wei: amount })
+        }
+        (AttemptKind::Pay, Some(contract)) => tx_intent::Action::Erc20Transfer(signer::Erc20Transfer {
+            from,
+            to,
+            amount,
+            contract_address: contract.to_string(),
+        }),
+    })
+}
+
+fn authorization_of(job: &Job, attempt: &Attempt) -> Result<signer::Authorization, Incomplete> {
+    let kind = match job.queue {
+        JobQueue::Withdrawal => authorization::Kind::Withdrawal(signer::WithdrawalAuthorization {
+            withdrawal_id: job.withdrawal.ok_or(Incomplete("a withdrawal"))?.to_string(),
+            asset: job.symbol.to_string(),
+            requested_by: job.requested_by.clone(),
+            approvals: job
+                .approvals
+                .iter()
+                .map(|approval| signer::ApprovalProof {
+                    approver: approval.approver.clone(),
+                    signature: unhex(&approval.signature),
+                    expires_at: Some(proto::time::timestamp(approval.expires_at)),
+                })
+                .collect(),
+        }),
+        JobQueue::Consolidation => authorization::Kind::Sweep(signer::SweepAuthorization {
+            job_id: job.id.to_string(),
+            asset: job.symbol.to_string(),
+        }),
+        JobQueue::Gas => return Err(Incomplete("the deposit wallet of a top-up")),
+    };
+    let void_attestation = attempt.void_proof.as_ref().map(|proof| attestation(job, proof));
+    Ok(signer::Authorization { kind: Some(kind), void_attestation })
+}
+
+fn attestation(job: &Job, proof: &VoidProof) -> signer::VoidAttestation {
+    signer::VoidAttestation {
+        job_id: job.id.to_string(),
+        tx_hashes: proof.tx_hashes.iter().map(TxHash::to_string).collect(),
+        signature: unhex(&proof.signature),
+        attested_at: Some(proto::time::timestamp(proof.attested_at)),
+    }
+}
+
+/// Signatures are stored by ourselves; one that does not read back is sent as nothing and refused by the signer.
+fn unhex(text: &str) -> Vec<u8> {
+    hex::decode(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_and_faults_are_never_a_no() {
+        for code in [
+            Code::Unavailable,
+            Code::DeadlineExceeded,
+            Code::Cancelled,
+            Code::Unknown,
+            Code::Internal,
+            Code::Aborted,
+            Code::ResourceExhausted,
+            Code::Unauthenticated,
+        ] {
+            assert!(matches!(classify(&Status::new(code, "x")), Signed::Unknown { .. }), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn rules_refuse_and_a_seal_only_delays() {
+        let refused = rpc::error::permission_denied("payment_guard.second_nonce", "no");
+        assert!(matches!(classify(&refused), Signed::Refused { .. }));
+        for reason in ["SEALED", "signer.frozen", "limit.window"] {
+            let later = rpc::error::failed_precondition(reason, "not now");
+            assert!(matches!(classify(&later), Signed::Unknown { .. }), "{reason}");
+        }
+        let fenced = rpc::error::failed_precondition("fence.stale", "older lease");
+        assert_eq!(classify(&fenced), Signed::Fenced);
+    }
+}

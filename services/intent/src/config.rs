@@ -1,0 +1,88 @@
+//! The settings that are this service's own. `server`, `auth`, `database` and `telemetry` are those of every service.
+
+use std::collections::BTreeMap;
+
+use ed25519_dalek::VerifyingKey;
+use service::config::Reader;
+
+use crate::approvers::read_key;
+
+/// `[clients.execution]`, `[approvers.<name>]` and `[policy]`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub execution: rpc::ClientConfig,
+    /// Public keys of the approvers, by the name of their API key.
+    pub approvers: BTreeMap<String, VerifyingKey>,
+    /// What an asset without a policy demands; without this, its withdrawals are refused.
+    pub default_required_approvals: Option<u32>,
+}
+
+/// No policy can demand more; the table repeats it.
+const MOST_APPROVALS: u32 = 100;
+
+impl Config {
+    /// Reads the settings; mistakes are noted on the reader.
+    pub fn read(reader: &Reader) -> Option<Self> {
+        let execution = service::config::client(reader, "execution");
+        let approvers = reader.map("approvers", |_, entry| {
+            let text = entry.req::<String>("public_key")?;
+            read_key(&text).map_err(|why| entry.wrong("public_key", why)).ok()
+        });
+        let policy = reader.section("policy");
+        let required = policy.opt::<u32>("default_required_approvals");
+        if required.is_some_and(|required| !(1..=MOST_APPROVALS).contains(&required)) {
+            policy.wrong("default_required_approvals", format!("must be 1 to {MOST_APPROVALS}"));
+        }
+        if let Some((one, other)) = same_key(&approvers) {
+            // One person under two names would be two approvals.
+            reader.wrong("approvers", format!("{one} and {other} have the same public key"));
+        }
+        Some(Self { execution: execution?, approvers, default_required_approvals: required })
+    }
+}
+
+fn same_key(approvers: &BTreeMap<String, VerifyingKey>) -> Option<(&str, &str)> {
+    approvers.iter().enumerate().find_map(|(index, (name, key))| {
+        let twin = approvers.iter().take(index).find(|(_, other)| *other == key)?;
+        Some((twin.0.as_str(), name.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    const BOB: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+
+    fn read(text: &str) -> Result<Config, service::config::ConfigErrors> {
+        let reader = Reader::parse("intent", None, text, [])?;
+        let config = Config::read(&reader);
+        reader.finish(config)
+    }
+
+    #[test]
+    fn a_whole_configuration_is_read() {
+        let config = read(&format!(
+            "[clients.execution]\nurl = 'http://127.0.0.1:1'\n\
+             [approvers.ann]\npublic_key = '{ANN}'\n[approvers.bob]\npublic_key = '{BOB}'\n\
+             [policy]\ndefault_required_approvals = 2\n"
+        ))
+        .unwrap();
+        assert_eq!(config.approvers.keys().collect::<Vec<_>>(), ["ann", "bob"]);
+        assert_eq!(config.default_required_approvals, Some(2));
+    }
+
+    #[test]
+    fn all_mistakes_are_reported_at_once() {
+        let error = read(&format!(
+            "[approvers.ann]\npublic_key = '{ANN}'\n[approvers.eve]\npublic_key = '{ANN}'\n\
+             [approvers.zoe]\npublic_key = 'xyz'\n[policy]\ndefault_required_approvals = 0\nquorum = 3\n"
+        ))
+        .unwrap_err()
+        .to_string();
+        for part in ["clients.execution", "ann and eve", "approvers.zoe.public_key", "must be 1 to 100", "policy.quorum"] {
+            assert!(error.contains(part), "{part} is not in {error}");
+        }
+    }
+}

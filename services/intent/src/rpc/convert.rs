@@ -1,0 +1,206 @@
+//! Between the contract's messages and the domain's values.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use chrono::{DateTime, SubsecRound as _, Utc};
+use prost_types::Timestamp;
+use proto::intent::v1 as pb;
+use proto::time::timestamp;
+use tonic::Status as Refused;
+
+use crate::limit::{self, Limit};
+use crate::policy::Policy;
+use crate::violation::{self, Violation};
+use crate::withdrawal::Withdrawal;
+use crate::withdrawal::approval::Approval;
+use crate::withdrawal::domain::{State, Status};
+use crate::withdrawal::repo::Transition;
+use types::format_amount;
+
+/// What is wrong with a message, collected.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    wrong: Vec<Violation>,
+}
+
+impl Reading {
+    /// Notes a mistake.
+    pub(super) fn wrong(&mut self, field: &str, why: impl Display) {
+        self.wrong.push(Violation::new(field, why));
+    }
+
+    /// A required value.
+    pub(super) fn read<T: FromStr<Err: Display>>(&mut self, field: &str, text: &str) -> Option<T> {
+        text.parse().map_err(|error| self.wrong(field, error)).ok()
+    }
+
+    /// A value where empty means none.
+    pub(super) fn read_opt<T: FromStr<Err: Display>>(&mut self, field: &str, text: &str) -> Option<T> {
+        if text.is_empty() { None } else { self.read(field, text) }
+    }
+
+    /// A time where absent means none. Cut to what the database keeps, so that what is compared later is what was stored.
+    pub(super) fn time_opt(&mut self, field: &str, at: Option<&Timestamp>) -> Option<DateTime<Utc>> {
+        let at = proto::time::datetime(at?).map_err(|error| self.wrong(field, error)).ok()?;
+        Some(at.trunc_subsecs(6))
+    }
+
+    /// A required time.
+    pub(super) fn time(&mut self, field: &str, at: Option<&Timestamp>) -> Option<DateTime<Utc>> {
+        if at.is_none() {
+            self.wrong(field, "is missing");
+        }
+        self.time_opt(field, at)
+    }
+
+    /// A free text of a person.
+    pub(super) fn text(&mut self, field: &str, text: &str, max_chars: usize) {
+        self.wrong.extend(crate::withdrawal::request::check_text(field, text, max_chars).err());
+    }
+
+    /// The value, unless anything was wrong.
+    pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Refused> {
+        match value {
+            Some(value) if self.wrong.is_empty() => Ok(value),
+            _ => Err(violation::status(&self.wrong)),
+        }
+    }
+}
+
+/// One id, as most requests carry.
+pub(super) fn id<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Refused> {
+    text.parse().map_err(|error: T::Err| rpc::error::invalid(field, error.to_string()))
+}
+
+pub(super) fn status(status: Status) -> pb::WithdrawalStatus {
+    match status {
+        Status::Pending => pb::WithdrawalStatus::Pending,
+        Status::Approved => pb::WithdrawalStatus::Approved,
+        Status::Queued => pb::WithdrawalStatus::Queued,
+        Status::Completed => pb::WithdrawalStatus::Completed,
+        Status::Failed => pb::WithdrawalStatus::Failed,
+        Status::Rejected => pb::WithdrawalStatus::Rejected,
+        Status::Cancelled => pb::WithdrawalStatus::Cancelled,
+    }
+}
+
+/// `None` for "any".
+pub(super) fn status_from(value: pb::WithdrawalStatus) -> Option<Status> {
+    match value {
+        pb::WithdrawalStatus::Unspecified => None,
+        pb::WithdrawalStatus::Pending => Some(Status::Pending),
+        pb::WithdrawalStatus::Approved => Some(Status::Approved),
+        pb::WithdrawalStatus::Queued => Some(Status::Queued),
+        pb::WithdrawalStatus::Completed => Some(Status::Completed),
+        pb::WithdrawalStatus::Failed => Some(Status::Failed),
+        pb::WithdrawalStatus::Rejected => Some(Status::Rejected),
+        pb::WithdrawalStatus::Cancelled => Some(Status::Cancelled),
+    }
+}
+
+/// `None` for a number that names no priority.
+pub(super) fn priority_from(value: i32) -> Option<types::Priority> {
+    match pb::Priority::try_from(value).ok()? {
+        pb::Priority::Unspecified | pb::Priority::Normal => Some(types::Priority::Normal),
+        pb::Priority::Low => Some(types::Priority::Low),
+        pb::Priority::High => Some(types::Priority::High),
+        pb::Priority::Urgent => Some(types::Priority::Urgent),
+    }
+}
+
+fn priority(value: types::Priority) -> pb::Priority {
+    match value {
+        types::Priority::Low => pb::Priority::Low,
+        types::Priority::Normal => pb::Priority::Normal,
+        types::Priority::High => pb::Priority::High,
+        types::Priority::Urgent => pb::Priority::Urgent,
+    }
+}
+
+fn approval(approval: &Approval) -> pb::Approval {
+    pb::Approval {
+        approver: approval.approver.clone(),
+        signature: approval.signature.to_vec(),
+        expires_at: Some(timestamp(approval.expires_at)),
+        approved_at: Some(timestamp(approval.approved_at)),
+    }
+}
+
+pub(super) fn withdrawal(from: &Withdrawal) -> pb::Withdrawal {
+    let (payload, state) = (&from.payload, &from.state);
+    let blocked = match state {
+        State::Queued { blockage, .. } => blockage.reason.clone(),
+        _ => None,
+    };
+    let (hash, block) = match state {
+        State::Completed { tx_hash, block, .. } => (tx_hash.to_string(), *block),
+        _ => (String::new(), 0),
+    };
+    pb::Withdrawal {
+        id: from.id.to_string(),
+        idempotency_key: from.key.as_str().to_owned(),
+        user_id: payload.user_id.to_string(),
+        chain: payload.chain.to_string(),
+        asset: payload.asset.to_string(),
+        amount: payload.amount_text(),
+        amount_raw: payload.amount.to_string(),
+        destination: payload.destination.to_string(),
+        memo: payload.memo.clone(),
+        priority: priority(payload.priority).into(),
+        status: status(state.status()).into(),
+        blocked_reason: blocked.unwrap_or_default(),
+        failure_reason: state.failure_reason().unwrap_or_default().to_owned(),
+        requested_by: from.requested_by.clone(),
+        required_approvals: from.required_approvals,
+        approvals: from.approvals.iter().map(approval).collect(),
+        final_tx_hash: hash,
+        final_block: block,
+        payment_digest: from.digest().to_string(),
+        labels: payload.labels.clone().into_iter().collect(),
+        created_at: Some(timestamp(from.created_at)),
+        updated_at: Some(timestamp(from.updated_at)),
+        approved_at: state.approved_at().map(timestamp),
+        queued_at: state.queued_at().map(timestamp),
+        finished_at: state.finished_at().map(timestamp),
+    }
+}
+
+pub(super) fn transition(from: &Transition) -> pb::Transition {
+    pb::Transition {
+        sequence: from.sequence,
+        from: from.from.map_or(pb::WithdrawalStatus::Unspecified, status).into(),
+        to: status(from.to).into(),
+        actor: from.actor.clone(),
+        detail: from.detail.clone(),
+        at: Some(timestamp(from.at)),
+    }
+}
+
+pub(super) fn policy(from: &Policy) -> pb::ApprovalPolicy {
+    let tier = |tier: &crate::policy::Tier| pb::ApprovalTier {
+        from_amount: format_amount(tier.from, from.decimals),
+        required_approvals: tier.required,
+    };
+    pb::ApprovalPolicy {
+        chain: from.chain.to_string(),
+        asset: from.asset.to_string(),
+        tiers: from.tiers.iter().map(tier).collect(),
+        approvers: from.approvers.clone(),
+    }
+}
+
+pub(super) fn limit(from: &Limit) -> pb::Limit {
+    let scope = match from.scope {
+        limit::Scope::User => pb::LimitScope::User,
+        limit::Scope::Asset => pb::LimitScope::Asset,
+    };
+    pb::Limit {
+        id: from.id.to_string(),
+        scope: scope.into(),
+        chain: from.chain.to_string(),
+        asset: from.asset.to_string(),
+        window: Some(prost_types::Duration { seconds: from.window_seconds, nanos: 0 }),
+        max_amount: format_amount(from.max, from.decimals),
+    }
+}

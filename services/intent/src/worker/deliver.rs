@@ -1,0 +1,89 @@
+//! Brings outbox messages to execution.
+//!
+//! Owns which call a topic means, and which answers are final. It never decides about a withdrawal: what was refused for good
+//! is parked by the relay, where people see it (`bursar_outbox_parked_lanes`, `intent outbox list`).
+
+use db::outbox::{Deliver, Delivery, DeliveryError};
+use prost::Message;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
+use proto::execution::v1::{EnqueueWithdrawalRequest, ImportJobRequest};
+use tonic::{Code, Status};
+
+use crate::withdrawal::handover;
+
+/// The way to execution.
+#[derive(Debug, Clone)]
+pub struct ToExecution {
+    client: ExecutionServiceClient<rpc::Client>,
+}
+
+impl ToExecution {
+    pub fn new(client: rpc::Client) -> Self {
+        Self { client: ExecutionServiceClient::new(client) }
+    }
+}
+
+impl Deliver for ToExecution {
+    async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
+        let mut client = self.client.clone();
+        let job_id = match delivery.topic.as_str() {
+            handover::ENQUEUE => {
+                let message: EnqueueWithdrawalRequest = decode(delivery)?;
+                client.enqueue_withdrawal(message).await.map_err(judge)?.into_inner().job_id
+            }
+            handover::IMPORT => {
+                let message: ImportJobRequest = decode(delivery)?;
+                client.import_job(message).await.map_err(judge)?.into_inner().job_id
+            }
+            other => return Err(DeliveryError::Permanent(format!("no receiver for the topic {other}"))),
+        };
+        tracing::info!(withdrawal_id = %delivery.aggregate, job_id, topic = %delivery.topic, "handed to execution");
+        Ok(())
+    }
+}
+
+fn decode<M: Message + Default>(delivery: &Delivery) -> Result<M, DeliveryError> {
+    M::decode(delivery.payload.as_slice())
+        .map_err(|error| DeliveryError::Permanent(format!("the message cannot be read: {error}")))
+}
+
+/// Whether asking again can help. A refusal of *us* (wrong key, missing role, an older server) is for the operator to mend and
+/// no fault of the message, so it is tried again; a refusal of the *message* is final.
+fn judge(status: Status) -> DeliveryError {
+    let text = format!("{:?}: {}", status.code(), status.message());
+    match status.code() {
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::DataLoss => DeliveryError::Permanent(text),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::Aborted
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::Unauthenticated => DeliveryError::Transient(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_the_message_are_final_and_all_else_is_tried_again() {
+        assert!(matches!(judge(Status::invalid_argument("x")), DeliveryError::Permanent(_)));
+        assert!(matches!(judge(Status::failed_precondition("x")), DeliveryError::Permanent(_)));
+        assert!(matches!(judge(Status::already_exists("x")), DeliveryError::Permanent(_)));
+        for transient in [Status::unavailable("x"), Status::deadline_exceeded("x"), Status::internal("x")] {
+            assert!(matches!(judge(transient), DeliveryError::Transient(_)));
+        }
+        assert!(matches!(judge(Status::unauthenticated("x")), DeliveryError::Transient(_)));
+    }
+}

@@ -1,0 +1,4 @@
+//! Loops beside the server: the relay's deliveries to execution, and the gauges.
+
+pub mod deliver;
+pub mod gauges;

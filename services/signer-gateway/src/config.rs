@@ -1,0 +1,327 @@
+//! The signer's own settings: how it is unsealed, and what it may sign. Everything here is out of a caller's reach.
+//! Owns reading and checking them; all mistakes are reported at once.
+
+use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
+use std::time::Duration;
+
+use ed25519_dalek::VerifyingKey;
+use service::config::{Reader, Secret};
+use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
+
+use crate::policy::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, WindowLimit};
+use crate::seal::KdfParams;
+
+/// Longest window a limit may look back: 31 days.
+const MAX_WINDOW_S: u64 = 31 * 24 * 60 * 60;
+/// Longest an approval may live: 31 days.
+const MAX_VALIDITY_S: u64 = MAX_WINDOW_S;
+const WEEK_S: u64 = 7 * 24 * 60 * 60;
+
+/// All settings of the signer gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Opens the seal at start; without it the gateway starts sealed.
+    pub unseal_key: Option<Secret>,
+    /// Cost of deriving the key-encryption key, for a new keyring.
+    pub kdf: KdfParams,
+    /// What may be signed.
+    pub policy: Policy,
+}
+
+impl Config {
+    /// Reads everything, then builds.
+    pub fn read(reader: &Reader) -> Option<Self> {
+        let seal = reader.section("seal");
+        let unseal_key = seal.secret_opt("unseal_key");
+        let (floor, default) = (KdfParams::FLOOR, KdfParams::DEFAULT);
+        let kdf = KdfParams {
+            memory_kib: seal.within("memory_kib", default.memory_kib, floor.memory_kib..=1024 * 1024),
+            iterations: seal.within("iterations", default.iterations, floor.iterations..=64),
+            parallelism: seal.within("parallelism", default.parallelism, 1..=16),
+        };
+        let policy = policy(reader);
+        Some(Self { unseal_key, kdf, policy: policy? })
+    }
+}
+
+fn policy(reader: &Reader) -> Option<Policy> {
+    let section = reader.section("policy");
+    let validity_s = section.within("max_approval_validity_s", WEEK_S, 1..=MAX_VALIDITY_S);
+    let confirmation_keys = section.values::<PublicKey>("confirmation_keys");
+    let approvers = section.list("approvers", approver);
+    let count = approvers.len();
+    let approvers: HashMap<String, Approver> = approvers.into_iter().collect();
+    if approvers.len() != count {
+        section.wrong("approvers", "two approvers have the same name");
+    }
+    let keys: HashSet<[u8; 32]> = approvers.values().map(|approver| approver.key.to_bytes()).collect();
+    if keys.len() != approvers.len() {
+        section.wrong("approvers", "two approvers have the same key");
+    }
+    let chains = reader.map("chains", |name, section| chain(name, section));
+    Some(Policy {
+        chains: chains.into_values().collect(),
+        approvers,
+        confirmation_keys: confirmation_keys.into_iter().map(|key| key.0).collect(),
+        max_approval_validity: Duration::from_secs(validity_s),
+    })
+}
+
+fn approver(section: &Reader) -> Option<(String, Approver)> {
+    let name = section.req::<String>("name");
+    let person = section.opt::<String>("person");
+    let key = section.req::<PublicKey>("public_key");
+    let name = name?;
+    if name.is_empty() {
+        section.wrong("name", "must not be empty");
+    }
+    Some((name.clone(), Approver { person: person.unwrap_or(name), key: key?.0 }))
+}
+
+fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
+    let name = match ChainName::from_str(name) {
+        Ok(name) => Some(name),
+        Err(error) => {
+            section.wrong("", error.to_string());
+            None
+        }
+    };
+    let format = section.req::<Format>("address_format").map(|format| format.0);
+    let chain_id = section.opt::<u64>("chain_id");
+    let native = section.req::<AssetSymbol>("native");
+    let max_fee = section.req::<RawAmount>("max_fee");
+    let max_top_up = section.opt::<RawAmount>("max_top_up");
+    let fee_window = window(section, "fee_window");
+    let top_up_window = window(section, "top_up_window");
+    let max_bumps = section.within("max_bumps", 16u32, 0..=1000);
+    let format = format?;
+    let cold_storage = addresses(section, "cold_storage", format);
+    let assets = section.map("assets", |symbol, section| asset(symbol, section, format));
+    let duties = section.list("duties", |section| duty(section, format));
+    match (format, chain_id) {
+        (AddressFormat::Evm, None) => section.wrong("chain_id", "an EVM chain has a number"),
+        (AddressFormat::Tron, Some(_)) => section.wrong("chain_id", "TRON has no chain number"),
+        (AddressFormat::Evm, Some(_)) | (AddressFormat::Tron, None) => {}
+    }
+    let assets: HashMap<AssetSymbol, AssetPolicy> = assets.into_values().collect();
+    let native = native?;
+    for (symbol, asset) in &assets {
+        if (*symbol == native) != asset.contract.is_none() {
+            section.wrong("assets", format!("{symbol}: a token has a contract, {native} has none"));
+        }
+    }
+    let policy = ChainPolicy {
+        format,
+        chain_id,
+        native,
+        max_fee: max_fee?,
+        fee_window,
+        max_top_up,
+        top_up_window,
+        max_bumps,
+        assets,
+        cold_storage: cold_storage.into_iter().collect(),
+        duties,
+    };
+    Some((name?, policy))
+}
+
+fn asset(symbol: &str, section: &Reader, format: AddressFormat) -> Option<(AssetSymbol, AssetPolicy)> {
+    let symbol = match AssetSymbol::from_str(symbol) {
+        Ok(symbol) => Some(symbol),
+        Err(error) => {
+            section.wrong("", error.to_string());
+            None
+        }
+    };
+    let contract = section.opt::<String>("contract");
+    let contract = match contract.map(|text| Address::parse(format, &text)).transpose() {
+        Ok(contract) => contract,
+        Err(error) => {
+            section.wrong("contract", error.to_string());
+            None
+        }
+    };
+    let max_transaction = section.req::<RawAmount>("max_transaction");
+    let window = window(section, "window");
+    let tiers = section.list("tiers", |tier| {
+        let up_to = tier.opt::<RawAmount>("up_to");
+        let approvals = tier.within("approvals", 1u32, 1..=32);
+        Some(Tier { up_to, approvals })
+    });
+    check_tiers(section, &tiers);
+    let policy = AssetPolicy { contract, max_transaction: max_transaction?, window, tiers };
+    Some((symbol?, policy))
+}
+
+fn check_tiers(section: &Reader, tiers: &[Tier]) {
+    let bounded = tiers.iter().rev().skip(1);
+    if tiers.last().is_none_or(|last| last.up_to.is_some()) || bounded.clone().any(|tier| tier.up_to.is_none()) {
+        section.wrong("tiers", "the last tier, and only the last, has no up_to");
+    }
+    let bounds: Vec<RawAmount> = tiers.iter().filter_map(|tier| tier.up_to).collect();
+    let rising = bounds.is_sorted_by(|a, b| a < b);
+    if !rising || !tiers.is_sorted_by(|a, b| a.approvals <= b.approvals) {
+        section.wrong("tiers", "amounts must rise, and approvals must not fall");
+    }
+}
+
+fn window(section: &Reader, key: &str) -> Option<WindowLimit> {
+    let window = section.section_opt(key)?;
+    let seconds = window.within("window_s", 86_400u64, 60..=MAX_WINDOW_S);
+    let amount = window.req::<RawAmount>("amount");
+    Some(WindowLimit { window: Duration::from_secs(seconds), amount: amount? })
+}
+
+fn duty(section: &Reader, format: AddressFormat) -> Option<DutyRule> {
+    let contract = section.req::<String>("contract");
+    let methods = section.values::<String>("methods");
+    if methods.is_empty() {
+        section.wrong("methods", "must list at least one method, e.g. `claim(uint256)`");
+    }
+    let mut selectors = HashSet::new();
+    for method in &methods {
+        if !method.ends_with(')') || method.contains(' ') || !method.contains('(') {
+            section.wrong("methods", format!("`{method}` is not a method such as `claim(uint256)`"));
+        }
+        let hash = alloy_primitives::keccak256(method.as_bytes());
+        selectors.insert([hash[0], hash[1], hash[2], hash[3]]);
+    }
+    match Address::parse(format, &contract?) {
+        Ok(contract) => Some(DutyRule { contract, selectors }),
+        Err(error) => {
+            section.wrong("contract", error.to_string());
+            None
+        }
+    }
+}
+
+fn addresses(section: &Reader, key: &str, format: AddressFormat) -> Vec<Address> {
+    let mut addresses = Vec::new();
+    for text in section.values::<String>(key) {
+        match Address::parse(format, &text) {
+            Ok(address) => addresses.push(address),
+            Err(error) => section.wrong(key, error.to_string()),
+        }
+    }
+    addresses
+}
+
+/// An Ed25519 public key, 64 hex digits.
+#[derive(Debug, Clone, Copy)]
+struct PublicKey(VerifyingKey);
+
+impl FromStr for PublicKey {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| "a public key is 64 hex digits")?;
+        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| "no point of the curve")?;
+        // Such a key would accept signatures nobody made.
+        if key.is_weak() {
+            return Err("a weak key");
+        }
+        Ok(Self(key))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Format(AddressFormat);
+
+impl FromStr for Format {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "evm" => Ok(Self(AddressFormat::Evm)),
+            "tron" => Ok(Self(AddressFormat::Tron)),
+            _ => Err("must be `evm` or `tron`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        [seal]
+        unseal_key = "correct horse battery staple"
+        [policy]
+        confirmation_keys = ["d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"]
+        [[policy.approvers]]
+        name = "alice"
+        public_key = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
+        [chains.bsc]
+        address_format = "evm"
+        chain_id = 56
+        native = "BNB"
+        max_fee = "10000000000000000"
+        fee_window = { window_s = 3600, amount = "1000000000000000000" }
+        max_top_up = "5000000000000000"
+        cold_storage = ["0x70997970C51812dc3A010C7d01b50e0d17dc79C8"]
+        [chains.bsc.assets.BNB]
+        max_transaction = "1000"
+        tiers = [{ up_to = "10", approvals = 1 }, { approvals = 2 }]
+        [chains.bsc.assets.USDT]
+        contract = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+        max_transaction = "1000"
+        window = { window_s = 86400, amount = "5000" }
+        tiers = [{ approvals = 2 }]
+        [[chains.bsc.duties]]
+        contract = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+        methods = ["transfer(address,uint256)"]
+        [chains.tron]
+        address_format = "tron"
+        native = "TRX"
+        max_fee = "100000000"
+    "#;
+
+    fn read(text: &str) -> Result<Config, String> {
+        let reader = Reader::parse("signer-gateway", None, text, []).map_err(|error| error.to_string())?;
+        let value = Config::read(&reader);
+        reader.finish(value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_good_configuration_is_read_whole_and_shows_no_secret() {
+        let config = read(GOOD).expect("read");
+        assert!(!format!("{config:?}").contains("battery"));
+        let bsc = &config.policy.chains[&"bsc".parse::<ChainName>().expect("chain")];
+        let bnb = &bsc.assets[&"BNB".parse::<AssetSymbol>().expect("asset")];
+        let approvals: Vec<u32> =
+            [10u64, 11].into_iter().map(|amount| bnb.approvals_for(amount.into())).collect();
+        assert_eq!(approvals, [1, 2]);
+        assert!(bsc.duties[0].selectors.contains(&[0xa9, 0x05, 0x9c, 0xbb]));
+        assert_eq!(config.policy.approvers["alice"].person, "alice");
+    }
+
+    #[test]
+    fn mistakes_are_reported_together() {
+        let text = GOOD
+            .replace("chain_id = 56", "")
+            .replace("{ approvals = 2 }]\n        [chains.bsc.assets.USDT]", "{ up_to = \"5\", approvals = 2 }]\n        [chains.bsc.assets.USDT]")
+            .replace("3d4017c3", "zz4017c3")
+            .replace("max_top_up", "max_topup");
+        let mistakes = read(&text).expect_err("refused");
+        for expected in ["chain_id", "tiers", "public_key", "max_topup"] {
+            assert!(mistakes.contains(expected), "{expected} in {mistakes}");
+        }
+    }
+
+    #[test]
+    fn a_weak_key_and_a_token_without_contract_are_refused() {
+        let weak = "0100000000000000000000000000000000000000000000000000000000000000";
+        let mistakes = read(&GOOD.replace(
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            weak,
+        ))
+        .expect_err("refused");
+        assert!(mistakes.contains("weak"), "{mistakes}");
+        let contract = "contract = \"0x5FbDB2315678afecb367f032d93F642f64180aa3\"\n        max_transaction";
+        let mistakes = read(&GOOD.replace(contract, "max_transaction")).expect_err("refused");
+        assert!(mistakes.contains("USDT"), "{mistakes}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Registering and listing operation wallets.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use sqlx::PgPool;
+use types::{Address, ChainName, WalletGroupId};
+
+use super::repo;
+use crate::audit::{self, Decision, Draft};
+use crate::group::{GroupError, Groups};
+use crate::policy::GroupPurpose;
+use crate::signing::PolicySource;
+
+/// An address to which sweeps may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationWallet {
+    /// The chain.
+    pub chain: ChainName,
+    /// The address.
+    pub address: Address,
+    /// Group and index of its key; none for cold storage.
+    pub key: Option<(WalletGroupId, u32)>,
+}
+
+/// Why a wallet was not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum WalletError {
+    /// The chain is not configured here.
+    #[error("chain {0} is not configured here")]
+    UnknownChain(ChainName),
+    /// The address is written for another kind of chain.
+    #[error("the address is not of this chain's kind")]
+    Format,
+    /// The group and index lead to another address.
+    #[error("that group and index are {0}")]
+    OtherAddress(Address),
+    /// Sweeps must not end in a deposit group.
+    #[error("the group is not an operation group")]
+    Purpose,
+    /// Not listed in the configuration.
+    #[error("the address is not listed as cold storage")]
+    NotColdStorage,
+    /// Registered with another key.
+    #[error("the address is registered with another {0}")]
+    Exists(&'static str),
+    /// The group cannot be used.
+    #[error("the wallet group cannot be used")]
+    Group(#[from] GroupError),
+    /// The database did not answer.
+    #[error("the wallets cannot be read or written")]
+    Database(#[from] sqlx::Error),
+    /// A row does not say what this crate wrote.
+    #[error("a stored wallet cannot be understood: {0}")]
+    Corrupt(&'static str),
+}
+
+impl WalletError {
+    /// Stable reason for the log; none for what is no decision.
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownChain(_) => Some("wallet.unknown_chain"),
+            Self::Format => Some("wallet.format"),
+            Self::OtherAddress(_) => Some("wallet.other_address"),
+            Self::Purpose => Some("wallet.purpose"),
+            Self::NotColdStorage => Some("wallet.not_cold_storage"),
+            Self::Exists(_) => Some("wallet.exists"),
+            Self::Group(_) | Self::Database(_) | Self::Corrupt(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing it.
+    pub fn retry(&self) -> bool {
+        match self {
+            Self::Group(source) => source.retry(),
+            Self::Database(source) => db::classify(source).is_transient(),
+            Self::UnknownChain(_)
+            | Self::Format
+            | Self::OtherAddress(_)
+            | Self::Purpose
+            | Self::NotColdStorage
+            | Self::Exists(_)
+            | Self::Corrupt(_) => false,
+        }
+    }
+}
+
+/// The registry.
+#[derive(Debug, Clone)]
+pub struct Wallets {
+    pool: PgPool,
+    groups: Arc<Groups>,
+    policy: PolicySource,
+}
+
+impl Wallets {
+    /// Over the signer's database.
+    pub fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> Self {
+        Self { pool, groups, policy }
+    }
+
+    /// Registers a wallet; a second time changes nothing.
+    pub async fn register(&self, caller: &str, wallet: &OperationWallet) -> Result<(), WalletError> {
+        let checked = self.check(wallet).await;
+        let mut tx = self.pool.begin().await?;
+        let outcome = match checked {
+            Ok(()) => repo::insert_in(&mut tx, caller, wallet).await,
+            Err(error) => Err(error),
+        };
+        let (decision, reason) = match &outcome {
+            Ok(true) => (Decision::Allowed, "wallet.registered"),
+            Ok(false) => return Ok(()),
+            Err(error) => match error.reason() {
+                Some(reason) => (Decision::Refused, reason),
+                None => return outcome.map(|_| ()),
+            },
+        };
+        let detail = json!({
+            "chain": wallet.chain.as_str(),
+            "address": wallet.address.to_string(),
+            "wallet_group_id": wallet.key.map(|(group, _)| group.to_string()),
+            "derivation_index": wallet.key.map(|(_, index)| index),
+        });
+        let draft = Draft {
+            caller: caller.to_owned(),
+            action: "register_operation_wallet",
+            decision,
+            reason: reason.to_owned(),
+            detail: detail.to_string(),
+        };
+        audit::append_in(&mut tx, vec![draft]).await?;
+        tx.commit().await?;
+        outcome.map(|_| ())
+    }
+
+    async fn check(&self, wallet: &OperationWallet) -> Result<(), WalletError> {
+        let policy = Arc::clone(&self.policy.borrow());
+        let chain =
+            policy.chains.get(&wallet.chain).ok_or_else(|| WalletError::UnknownChain(wallet.chain.clone()))?;
+        if chain.format != wallet.address.format() {
+            return Err(WalletError::Format);
+        }
+        let Some((group, index)) = wallet.key else {
+            return match chain.cold_storage.contains(&wallet.address) {
+                true => Ok(()),
+                false => Err(WalletError::NotColdStorage),
+            };
+        };
+        let (key, purpose) = self.groups.wallet(group, chain.format, index).await?;
+        let address = Address::from_body(chain.format, key.address_body());
+        if address != wallet.address {
+            return Err(WalletError::OtherAddress(address));
+        }
+        match purpose {
+            GroupPurpose::Operation => Ok(()),
+            GroupPurpose::Deposit => Err(WalletError::Purpose),
+        }
+    }
+
+    /// All wallets, by chain and address.
+    pub async fn list(&self) -> Result<Vec<OperationWallet>, WalletError> {
+        repo::all(&self.pool).await
+    }
+}

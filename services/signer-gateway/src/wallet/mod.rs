@@ -1,0 +1,7 @@
+//! Operation wallets: the addresses to which sweeps may go. Owns their registration. Never registers an address on a
+//! caller's word: it is derived here from an operation group, or listed as cold storage in the configuration.
+
+mod app;
+mod repo;
+
+pub use app::{OperationWallet, WalletError, Wallets};

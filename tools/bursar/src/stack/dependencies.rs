@@ -1,0 +1,160 @@
+//! Starting PostgreSQL, MongoDB, Redis and the development node side by side.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Result, anyhow, bail};
+use devstack::{
+    Anvil, AnvilOptions, Error, Lifetime, Mining, Mongo, MongoOptions, Postgres, PostgresOptions, Redis,
+    RedisOptions, Tools,
+};
+
+use super::file::Kind;
+use super::launcher::Running;
+use super::{BSC, BSC_CHAIN_ID, Layout, MONGODB, POSTGRES, REDIS};
+use crate::progress::Step;
+
+/// A block every second: quick enough to wait for, slow enough to see a payment pending.
+const BLOCK_TIME_MS: u64 = 1_000;
+
+/// Starts all four; `ports` of the last run are used again where they are free, and updated.
+///
+/// When one does not start, the others are stopped again and every failure is told.
+pub(super) async fn start(
+    layout: &Layout,
+    lifetime: &Lifetime,
+    ports: &mut BTreeMap<String, u16>,
+) -> Result<Vec<Running>> {
+    let tools = Tools::locate();
+    require(&tools)?;
+    for part in [POSTGRES, MONGODB, REDIS, BSC] {
+        layout.rotate_log(part);
+    }
+    let asked = |part: &str| devstack::claim_port(ports.get(part).copied());
+    let asked = [asked(POSTGRES)?, asked(MONGODB)?, asked(REDIS)?, asked(BSC)?];
+    let started = tokio::join!(
+        Box::pin(postgres(layout, lifetime, &tools, asked[0])),
+        Box::pin(mongodb(layout, lifetime, &tools, asked[1])),
+        Box::pin(redis(layout, lifetime, &tools, asked[2])),
+        Box::pin(bsc(layout, lifetime, &tools, asked[3])),
+    );
+    let mut running = Vec::new();
+    let mut failures = Vec::new();
+    for result in [started.0, started.1, started.2, started.3] {
+        match result {
+            Ok(part) => running.push(part),
+            Err(error) => failures.push(error),
+        }
+    }
+    if !failures.is_empty() {
+        for part in &mut running {
+            part.process.stop().await?;
+        }
+        bail!(told(&failures));
+    }
+    ports.extend(running.iter().map(|part| (part.name.clone(), part.port)));
+    Ok(running)
+}
+
+/// Names everything that is missing at once.
+fn require(tools: &Tools) -> Result<()> {
+    let missing = tools.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = missing.iter().map(|tool| format!("  {tool}")).collect();
+    bail!("the stack needs programs that are not on this machine:\n{}", lines.join("\n"))
+}
+
+fn told(failures: &[Error]) -> anyhow::Error {
+    let mut text = String::new();
+    for failure in failures {
+        let mut reason = failure.to_string();
+        let mut source = std::error::Error::source(failure);
+        while let Some(inner) = source {
+            // Writing to a string cannot fail.
+            write!(reason, ": {inner}").ok();
+            source = inner.source();
+        }
+        text = if text.is_empty() { reason } else { format!("{text}\n{reason}") };
+    }
+    anyhow!(text)
+}
+
+/// The port of the last run may be taken between our look and the bind; then any other will do.
+macro_rules! start_on {
+    ($server:ident, $tools:expr, $options:expr) => {{
+        let options = $options;
+        match $server::start($tools, &options).await {
+            Err(Error::PortInUse { .. }) => {
+                let mut anywhere = options;
+                anywhere.port = None;
+                $server::start($tools, &anywhere).await
+            }
+            other => other,
+        }
+    }};
+}
+
+async fn postgres(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
+    let step = Step::new(POSTGRES);
+    let options = PostgresOptions {
+        dir: layout.part(POSTGRES),
+        port: Some(port),
+        durable: true,
+        log: Some(layout.log(POSTGRES)),
+        lifetime: lifetime.clone(),
+        template_cache: None,
+    };
+    let server = start_on!(Postgres, tools, options)?;
+    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+    let (url, port) = (server.url(), server.port());
+    Ok(Running { name: POSTGRES.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+}
+
+async fn mongodb(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
+    let step = Step::new(MONGODB);
+    let options = MongoOptions {
+        dir: layout.part(MONGODB),
+        port: Some(port),
+        log: Some(layout.log(MONGODB)),
+        lifetime: lifetime.clone(),
+    };
+    let server = start_on!(Mongo, tools, options)?;
+    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+    let (url, port) = (server.url(), server.port());
+    Ok(Running { name: MONGODB.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+}
+
+async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
+    let step = Step::new(REDIS);
+    let options = RedisOptions {
+        dir: layout.part(REDIS),
+        port: Some(port),
+        durable: true,
+        log: Some(layout.log(REDIS)),
+        lifetime: lifetime.clone(),
+    };
+    let server = start_on!(Redis, tools, options)?;
+    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+    let (url, port) = (server.url(), server.port());
+    Ok(Running { name: REDIS.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+}
+
+async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
+    let step = Step::new(BSC);
+    let options = AnvilOptions {
+        dir: layout.part(BSC),
+        port: Some(port),
+        chain_id: BSC_CHAIN_ID,
+        mining: Mining::Every(BLOCK_TIME_MS),
+        keep_state: true,
+        log: Some(layout.log(BSC)),
+        lifetime: lifetime.clone(),
+        extra_args: Vec::new(),
+    };
+    let server = start_on!(Anvil, tools, options)?;
+    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+    let (url, port) = (server.url(), server.port());
+    Ok(Running { name: BSC.into(), kind: Kind::Chain, url, port, process: server.into_process() })
+}

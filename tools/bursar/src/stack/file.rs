@@ -1,0 +1,194 @@
+//! `stack.json`: what runs, where, and with which keys. Other people's scripts drive the stack from it, so its shape is a
+//! contract: fields are added, never renamed or removed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use devstack::{Anvil, Health, Identity, Mongo, Postgres, Redis, Service, StopPlan};
+use serde::{Deserialize, Serialize};
+
+use super::layout::write_private;
+use super::{BSC, BSC_CHAIN_ID, MONGODB, POSTGRES, REDIS};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Service,
+    Dependency,
+    Chain,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub kind: Kind,
+    pub url: String,
+    pub pid: u32,
+    /// Start time of that pid in clock ticks since boot: another start time is another process.
+    pub started: u64,
+    pub log: PathBuf,
+    /// Starts the part again when run in `data` with `env`.
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackFile {
+    pub parts: BTreeMap<String, Part>,
+    pub databases: BTreeMap<String, String>,
+    pub api_keys: BTreeMap<String, String>,
+    /// The data directory, absolute.
+    pub data: PathBuf,
+    /// The `bursar up` that owns the stack when it runs in the foreground.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Identity>,
+}
+
+impl StackFile {
+    pub fn read(path: &Path) -> Result<Option<StackFile>> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let file =
+            serde_json::from_str(&text).with_context(|| format!("{} is not a stack file", path.display()))?;
+        Ok(Some(file))
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        write_private(path, &serde_json::to_string_pretty(self)?)
+    }
+
+    /// Names of the parts whose process is there.
+    pub fn alive(&self) -> Vec<&str> {
+        self.parts
+            .iter()
+            .filter(|(_, part)| part.identity().is_alive())
+            .map(|(name, _)| name.as_str())
+            .collect()
+    }
+}
+
+impl Part {
+    pub fn identity(&self) -> Identity {
+        Identity { pid: self.pid, started: self.started }
+    }
+
+    /// How the part feels now: its process first, then its own protocol.
+    pub async fn health(&self, name: &str) -> Health {
+        if !self.identity().is_alive() {
+            return Health::Unreachable(format!("no process with pid {}", self.pid));
+        }
+        let pinged = match (self.kind, name, self.port()) {
+            (Kind::Service, _, _) => return devstack::health(&self.url).await,
+            (_, POSTGRES, Some(port)) => Postgres::ping(port).await,
+            (_, MONGODB, Some(port)) => Mongo::ping(port).await,
+            (_, REDIS, Some(port)) => Redis::ping(port).await,
+            (_, BSC, Some(port)) => Anvil::ping(port, BSC_CHAIN_ID).await,
+            _ => Err(format!("no way to ask `{name}` at {}", self.url)),
+        };
+        pinged.map_or_else(Health::Unreachable, |()| Health::Serving)
+    }
+
+    fn port(&self) -> Option<u16> {
+        let address = self.url.split_once("://")?.1;
+        let address = address.rsplit_once('@').map_or(address, |(_, host)| host);
+        address.split('/').next()?.rsplit_once(':')?.1.parse().ok()
+    }
+}
+
+/// How a part is stopped, by its name.
+pub fn stop_plan(name: &str) -> StopPlan {
+    match name {
+        POSTGRES => Postgres::STOP,
+        MONGODB => Mongo::STOP,
+        REDIS => Redis::STOP,
+        BSC => Anvil::STOP,
+        _ => Service::STOP,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(kind: Kind, url: &str) -> Part {
+        Part {
+            kind,
+            url: url.to_owned(),
+            pid: 7,
+            started: 99,
+            log: "/d/logs/x.log".into(),
+            command: vec!["x".into(), "serve".into()],
+            env: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_shape_that_scripts_rely_on() {
+        let file = StackFile {
+            parts: [
+                ("intent".to_owned(), part(Kind::Service, "http://127.0.0.1:1")),
+                (POSTGRES.to_owned(), part(Kind::Dependency, "postgres://postgres:pw@127.0.0.1:2/postgres")),
+                (BSC.to_owned(), part(Kind::Chain, "http://127.0.0.1:3")),
+            ]
+            .into(),
+            databases: [("intent".to_owned(), "postgres://intent:pw@127.0.0.1:2/intent".to_owned())].into(),
+            api_keys: [("requester".to_owned(), "bk_00".to_owned())].into(),
+            data: "/d".into(),
+            launcher: None,
+        };
+        let value = serde_json::to_value(&file).unwrap();
+        assert_eq!(
+            value["parts"]["intent"],
+            serde_json::json!({
+                "kind": "service", "url": "http://127.0.0.1:1", "pid": 7, "started": 99, "log": "/d/logs/x.log",
+                "command": ["x", "serve"], "env": {},
+            })
+        );
+        assert_eq!(value["parts"]["postgres"]["kind"], "dependency");
+        assert_eq!(value["parts"]["bsc"]["kind"], "chain");
+        assert_eq!(value["databases"]["intent"], "postgres://intent:pw@127.0.0.1:2/intent");
+        assert_eq!(value["api_keys"]["requester"], "bk_00");
+        assert_eq!(serde_json::from_value::<StackFile>(value).unwrap(), file);
+    }
+
+    #[test]
+    fn a_written_file_is_private_and_read_back() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stack.json");
+        assert_eq!(StackFile::read(&path).unwrap(), None);
+        let file = StackFile {
+            parts: BTreeMap::new(),
+            databases: BTreeMap::new(),
+            api_keys: BTreeMap::new(),
+            data: dir.path().to_owned(),
+            launcher: Identity::of(std::process::id()),
+        };
+        file.write(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(StackFile::read(&path).unwrap(), Some(file));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_recycled_pid_is_not_a_part_that_runs() {
+        let me = Identity::of(std::process::id()).unwrap();
+        let mut mine = part(Kind::Service, "http://127.0.0.1:1");
+        (mine.pid, mine.started) = (me.pid, me.started);
+        assert!(mine.identity().is_alive());
+        mine.started += 1;
+        assert!(!mine.identity().is_alive());
+    }
+
+    #[test]
+    fn the_port_is_read_from_every_kind_of_url() {
+        let port = |url: &str| part(Kind::Dependency, url).port();
+        assert_eq!(port("postgres://postgres:p:w@127.0.0.1:5432/postgres"), Some(5432));
+        assert_eq!(port("mongodb://127.0.0.1:27017/?replicaSet=bursar"), Some(27017));
+        assert_eq!(port("redis://127.0.0.1:6379"), Some(6379));
+        assert_eq!(port("http://127.0.0.1"), None);
+    }
+}

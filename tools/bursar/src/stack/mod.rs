@@ -1,0 +1,28 @@
+//! A development stack on this machine: private servers, databases, the six services, and the files that describe them.
+//!
+//! Owns: the data directory's layout, `stack.json`, generated secrets and configuration, and the order in which parts
+//! start and stop. It never speaks the services' contracts; seeding does that from outside.
+
+pub mod config;
+mod databases;
+mod dependencies;
+pub mod file;
+pub mod keys;
+mod launcher;
+pub mod layout;
+mod services;
+pub mod sweep;
+
+pub use file::{Kind, Part, StackFile};
+pub use launcher::{Launcher, Mode, forget, restart_detached, stop_everything};
+pub use layout::Layout;
+pub use services::SERVICES;
+
+/// The parts that are not services of ours, as `stack.json` names them.
+pub const POSTGRES: &str = "postgres";
+pub const MONGODB: &str = "mongodb";
+pub const REDIS: &str = "redis";
+pub const BSC: &str = "bsc";
+
+/// The chain id of the development node: BSC's own, so that addresses and signatures look as they will.
+pub const BSC_CHAIN_ID: u64 = 56;
