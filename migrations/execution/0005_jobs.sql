@@ -29,6 +29,8 @@ CREATE TABLE jobs (
     reserved         boolean       NOT NULL DEFAULT false,
     fee_paid_raw     numeric(78,0) NOT NULL DEFAULT 0,
     imported         boolean       NOT NULL DEFAULT false,
+    -- Pays nobody: closes a nonce that nobody holds and that jams the ones above it.
+    filler           boolean       NOT NULL DEFAULT false,
     trace            jsonb         NOT NULL DEFAULT '{}',
     created_at       timestamptz   NOT NULL DEFAULT now(),
     updated_at       timestamptz   NOT NULL DEFAULT now(),

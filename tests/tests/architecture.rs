@@ -46,7 +46,8 @@ fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         (*name, deps)
     });
     let tools = TOOLS.iter().map(|name| (*name, TOOL_LIBS.iter().copied().collect()));
-    libs.chain(services).chain(tools).chain([("tests", BTreeSet::new())]).collect()
+    let tests = ("tests", ["proto", "rpc", "types"].into());
+    libs.chain(services).chain(tools).chain([tests]).collect()
 }
 
 fn edges(package: &Package, ours: &BTreeSet<String>, dev: bool) -> Vec<String> {

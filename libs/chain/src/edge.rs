@@ -34,8 +34,8 @@ use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use crate::agreement::Agreement;
 use crate::broadcast::Broadcast;
-use crate::error::ChainError;
-use crate::evm::{FeeQuote, QuoteError};
+use crate::error::{ChainError, QuoteError};
+use crate::evm::FeeQuote;
 use crate::heads::Head;
 use crate::node::NodeHealth;
 

@@ -1,6 +1,7 @@
 //! What can go wrong when a node is asked something.
 //!
-//! Owns [`NodeError`] (one node, one question) and [`ChainError`] (a question put to all nodes of a chain). Never
+//! Owns [`NodeError`] (one node, one question), [`ChainError`] (a question put to all nodes of a chain) and
+//! [`QuoteError`] (a price that cannot be given). Never
 //! decides what a refused transaction means: that is `evm::classify`. Addresses of nodes carry API keys, so no error
 //! here ever holds a URL.
 
@@ -98,6 +99,42 @@ fn list(tried: &[(NodeName, NodeError)]) -> String {
         return "none is configured".to_owned();
     }
     tried.iter().map(|(node, error)| format!("{node}: {error}")).collect::<Vec<_>>().join("; ")
+}
+
+/// The market asks more than the cap allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the chain asks {needed} per gas, the cap is {cap}")]
+pub struct AboveCap {
+    pub needed: u128,
+    pub cap: u128,
+}
+
+/// Why there is no price. Nothing was signed or bound.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuoteError {
+    #[error(transparent)]
+    AboveCap(#[from] AboveCap),
+    #[error("the transfer needs {needed} gas, the cap is {cap}")]
+    GasAboveCap { needed: u64, cap: u64 },
+    /// The node simulated the transfer and it failed: no balance, paused token, blocked receiver.
+    #[error("the transfer would revert: {reason}")]
+    WouldRevert { reason: String },
+    /// The sender cannot pay amount and fee.
+    #[error("the wallet cannot pay for the transfer: {reason}")]
+    InsufficientFunds { reason: String },
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+}
+
+impl QuoteError {
+    /// Whether waiting may help without anybody acting.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::AboveCap(_) | Self::InsufficientFunds { .. } => true,
+            Self::Chain(error) => error.is_transient(),
+            Self::GasAboveCap { .. } | Self::WouldRevert { .. } => false,
+        }
+    }
 }
 
 /// A node set that cannot be built.

@@ -34,7 +34,7 @@ pub use edge::{
     Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
     Standing, Transfer, TxRef,
 };
-pub use error::{ChainError, ConfigError, NodeError, RpcFault};
-pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy, QuoteError};
+pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFault};
+pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy};
 pub use heads::{Fed, Head, HeadRing, Reorg};
 pub use node::{NodeConfig, NodeHealth, NodeName};

@@ -197,7 +197,8 @@ impl<C: NodeClient> Node<C> {
         }
     }
 
-    fn resting(&self) -> Option<NodeError> {
+    /// Why this node is left alone just now, if it is.
+    pub fn resting(&self) -> Option<NodeError> {
         let state = self.state();
         let resting = state.rest_until.is_some_and(|until| until > Instant::now());
         resting.then_some(NodeError::Resting { failures: state.failures })

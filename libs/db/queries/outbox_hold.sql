@@ -1,7 +1,7 @@
--- $1 aggregates, $2 tokens. In one order always, so that two relays cannot deadlock.
-SELECT lane.aggregate
-FROM outbox_lane AS lane
-JOIN unnest($1::text[], $2::bigint[]) AS mine (aggregate, token)
-    ON lane.aggregate = mine.aggregate AND lane.lease_token = mine.token
-ORDER BY lane.aggregate
-FOR UPDATE OF lane
+-- $1 aggregates, $2 tokens. A token is never given twice, so each can only meet its own lane. In one order always, so that
+-- two relays cannot deadlock.
+SELECT aggregate, last_id
+FROM outbox_lane
+WHERE aggregate = ANY ($1) AND lease_token = ANY ($2)
+ORDER BY aggregate
+FOR UPDATE

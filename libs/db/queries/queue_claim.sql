@@ -16,8 +16,12 @@ WITH taken AS (
               AND (ready.due_at, ready.job_id) >= (start.due_at, start.job_id)
               -- Pushed again while leased: waits until that lease ends. This also makes the insert below free of
               -- conflicts: a lease comes into being only by deleting the ready row, which is locked here.
+              -- OFFSET 0 and IS NOT DISTINCT FROM leave the planner one way, a look into the primary key for each
+              -- row: made while the table was empty, any other plan would read all leases again and again.
               AND NOT EXISTS (
-                  SELECT FROM job_lease AS lease WHERE lease.job_id = ready.job_id AND lease.queue = ready.queue
+                  SELECT FROM job_lease AS lease
+                  WHERE lease.job_id = ready.job_id AND lease.queue IS NOT DISTINCT FROM ready.queue
+                  OFFSET 0
               )
             ORDER BY ready.due_at, ready.job_id
             LIMIT $5

@@ -5,7 +5,9 @@ FROM (
         SELECT ready.due_at FROM job_ready AS ready
         WHERE ready.queue = $1 AND ready.rank = known.rank
           AND NOT EXISTS (
-              SELECT FROM job_lease AS lease WHERE lease.job_id = ready.job_id AND lease.queue = ready.queue
+              SELECT FROM job_lease AS lease
+              WHERE lease.job_id = ready.job_id AND lease.queue IS NOT DISTINCT FROM ready.queue
+              OFFSET 0
           )
         ORDER BY ready.due_at, ready.job_id
         LIMIT 1

@@ -1,7 +1,7 @@
 -- $1 queue, $2 job id, $3 token, $4 delay in milliseconds, $5 tries to add
 WITH given_back AS (
     DELETE FROM job_lease
-    WHERE job_id = $2 AND queue = $1 AND token = $3 AND lease_until > clock_timestamp()
+    WHERE job_id = $2 AND queue IS NOT DISTINCT FROM $1 AND token = $3 AND lease_until > clock_timestamp()
     RETURNING job_id, rank, tries, lapses
 ), ready AS (
     INSERT INTO job_ready (job_id, queue, rank, due_at, tries, lapses)

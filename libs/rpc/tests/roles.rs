@@ -5,17 +5,26 @@ use std::collections::BTreeSet;
 #[test]
 fn every_method_names_roles_that_exist() {
     let methods = rpc::method::all();
-    assert!(methods.keys().any(|path| path.starts_with("/bursar.")), "the contracts are not in the descriptors");
+    assert!(
+        methods.keys().any(|path| path.starts_with("/bursar.")),
+        "the contracts are not in the descriptors"
+    );
     // A role that does not parse leaves the list empty too, so a misspelt one is found here as well.
-    let without: BTreeSet<_> =
-        methods.iter().filter(|(_, method)| !method.public && method.roles.is_empty()).map(|(path, _)| path).collect();
+    let without: BTreeSet<_> = methods
+        .iter()
+        .filter(|(_, method)| !method.public && method.roles.is_empty())
+        .map(|(path, _)| path)
+        .collect();
     assert!(without.is_empty(), "methods without roles: {without:#?}");
 }
 
 #[test]
 fn only_health_and_reflection_are_public() {
-    let public: BTreeSet<_> =
-        rpc::method::all().values().filter(|method| method.public).map(|method| method.service.as_str()).collect();
+    let public: BTreeSet<_> = rpc::method::all()
+        .values()
+        .filter(|method| method.public)
+        .map(|method| method.service.as_str())
+        .collect();
     let expected = [
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
@@ -26,15 +35,8 @@ fn only_health_and_reflection_are_public() {
 
 #[test]
 fn services_named_in_roles_are_services_of_bursar_or_its_executors() {
-    let known = [
-        "intent",
-        "execution",
-        "confirmation",
-        "signer-gateway",
-        "indexer",
-        "worker-control",
-        "executor",
-    ];
+    let known =
+        ["intent", "execution", "confirmation", "signer-gateway", "indexer", "worker-control", "executor"];
     for (path, method) in rpc::method::all() {
         for role in &method.roles {
             if let rpc::Role::Service(name) = role {

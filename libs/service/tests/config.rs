@@ -1,5 +1,7 @@
 //! Reading configuration: every mistake at once, each with its key and origin.
 
+#![allow(clippy::unwrap_used, reason = "in tests, helpers included, an error is a failed test")]
+
 use service::{
     BoxError, Context, Service,
     config::{ConfigErrors, Reader, Secret},

@@ -198,7 +198,9 @@ mod tests {
 
     use opentelemetry::trace::TracerProvider as _;
     use opentelemetry_sdk::trace::SdkTracerProvider;
-    use tracing_subscriber::{Layer as _, Registry, filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt as _};
+    use tracing_subscriber::{
+        Layer as _, Registry, filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt as _,
+    };
 
     use super::*;
 
@@ -249,7 +251,10 @@ mod tests {
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["message"], "paid");
         assert_eq!((&line["level"], &line["field.level"]), (&"INFO".into(), &"fake".into()));
-        assert_eq!((&line["amount"], &line["job"], &line["shadowed"]), (&"12".into(), &7.into(), &"inner".into()));
+        assert_eq!(
+            (&line["amount"], &line["job"], &line["shadowed"]),
+            (&"12".into(), &7.into(), &"inner".into())
+        );
         assert_eq!(line["span"], "outer > inner");
         assert_eq!(line["trace_id"].as_str().unwrap().len(), 32);
         assert!(line.get("otel.kind").is_none());

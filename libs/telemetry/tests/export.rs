@@ -48,7 +48,11 @@ async fn spans_are_exported_and_a_stored_context_continues_the_trace() {
     tokio::time::timeout(Duration::from_secs(10), flush).await.unwrap().unwrap();
     let received = received.lock().await;
     let has = |text: &str| received.windows(text.len()).any(|window| window == text.as_bytes());
-    assert!(has("export-test") && has("first half") && has("second half"), "the collector got {} bytes", received.len());
+    assert!(
+        has("export-test") && has("first half") && has("second half"),
+        "the collector got {} bytes",
+        received.len()
+    );
 }
 
 #[test]
@@ -66,9 +70,12 @@ fn metrics_render_with_the_processs_own_numbers() {
     telemetry::metrics::install();
     telemetry::metrics::install();
     let text = telemetry::metrics::render();
-    for name in
-        ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds"]
-    {
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_start_time_seconds",
+    ] {
         let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).expect(name);
         assert!(value.parse::<f64>().unwrap() >= 0.0, "{name} is {value}");
     }

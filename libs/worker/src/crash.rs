@@ -1,18 +1,18 @@
 //! Places at which a test build may be killed, as by `kill -9` at that very instruction.
 //!
-//! With the feature `crash-points` off, which is the default, a crash point is nothing. With it on, `BURSAR_CRASH_POINT=name`
-//! aborts the process the first time `name` is passed, `name:3` the third time.
+//! In a release build a crash point is nothing. In a build with debug assertions `BURSAR_CRASH_POINT=name` aborts the process
+//! the first time `name` is passed, `name:3` the third time.
 
-/// Aborts the process here if the environment asks for it. Does nothing without the feature `crash-points`.
+/// Aborts the process here if the environment asks for it. Does nothing in a release build.
 #[inline]
 pub fn crash_point(name: &str) {
-    #[cfg(feature = "crash-points")]
+    #[cfg(debug_assertions)]
     armed::pass(name);
-    #[cfg(not(feature = "crash-points"))]
+    #[cfg(not(debug_assertions))]
     let _ = name;
 }
 
-#[cfg(any(feature = "crash-points", test))]
+#[cfg(any(debug_assertions, test))]
 mod armed {
     #[derive(Debug, PartialEq, Eq)]
     pub(super) struct Order {
@@ -28,7 +28,7 @@ mod armed {
         (!name.is_empty()).then(|| Order { name: name.to_owned(), pass })
     }
 
-    #[cfg(feature = "crash-points")]
+    #[cfg(debug_assertions)]
     pub(super) fn pass(name: &str) {
         use std::sync::OnceLock;
         use std::sync::atomic::{AtomicU64, Ordering};

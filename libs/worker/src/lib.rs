@@ -5,8 +5,10 @@
 //!
 //! Invariants: one tick of a loop at a time; no pause without an end; a failed tick never ends the loop.
 
+mod checkpoint;
 mod crash;
 mod run;
 
+pub use checkpoint::Checkpoints;
 pub use crash::crash_point;
 pub use run::{Loop, Tick, Ticked};

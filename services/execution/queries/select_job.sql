@@ -4,7 +4,7 @@ SELECT
     a.enabled AND c.enabled AS asset_enabled, c.kind, j.wallet_id, w.address, w.wallet_group_id, w.derivation_index,
     j.to_address, j.amount_raw::text, j.rank, j.status, j.tries, j.max_tries, j.waits, j.error, j.blocked_reason,
     j.wanted, j.cancel_reason, j.tx_hash, j.requested_by, j.approvals, j.void_proof, j.reserved, j.fee_paid_raw::text,
-    j.imported, j.trace, j.created_at, j.updated_at, j.broadcast_at, j.finished_at,
+    j.imported, j.filler, j.trace, j.created_at, j.updated_at, j.broadcast_at, j.finished_at,
     held.nonce,
     (SELECT max(due_at) FROM job_ready AS r WHERE r.job_id = j.id) AS due_at,
     EXISTS (SELECT FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL) AS ever_signed,

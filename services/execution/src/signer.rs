@@ -17,10 +17,17 @@ use crate::job::{Attempt, AttemptKind, Job, JobQueue, VoidProof};
 /// How long a signer that failed is given to say that it is well again.
 const PROBE: Duration = Duration::from_secs(2);
 
+/// Stable reasons of the signer that mean something else than their code.
+const FENCE_STALE: &str = "FENCE_STALE";
+const LIMIT_WINDOW: &str = "LIMIT_WINDOW";
+const FREEZE_FROZEN: &str = "FREEZE_FROZEN";
+
 /// What came of asking for a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signed {
     Bytes { raw: Vec<u8>, claimed_hash: Option<TxHash> },
+    /// Not now, and it has not: a limit over time is reached. The nonce must not wait for it.
+    NotNow { reason: String },
     /// The signer will not sign this, and has not. `reason` is its stable word.
     Refused { reason: String },
     /// Nobody knows whether it signed: the same request again.
@@ -93,8 +100,11 @@ impl Signer {
 /// What a refusal means. Every code is named, so that a new one has to be placed.
 fn classify(status: &Status) -> Signed {
     let reason = rpc::error::reason_of(status).unwrap_or_default();
-    if reason.to_ascii_lowercase().contains("fence") || reason.to_ascii_lowercase().contains("stale_lease") {
+    if reason == FENCE_STALE {
         return Signed::Fenced;
+    }
+    if reason == LIMIT_WINDOW {
+        return Signed::NotNow { reason: words(status) };
     }
     let unknown = || Signed::Unknown { error: words(status) };
     let refused = || Signed::Refused { reason: words(status) };
@@ -112,7 +122,8 @@ fn classify(status: &Status) -> Signed {
         // Our own key or role is wrong: an operator mends it, and nothing is the matter with the payment.
         Code::Unauthenticated | Code::Unimplemented => unknown(),
         Code::PermissionDenied if reason == rpc::error::reason::ROLE_REQUIRED => unknown(),
-        Code::FailedPrecondition if passes_by(&reason) => unknown(),
+        // The kill switch: lifted by an operator, and nobody else gets past this nonce meanwhile.
+        Code::FailedPrecondition if reason == FREEZE_FROZEN => unknown(),
         Code::PermissionDenied
         | Code::FailedPrecondition
         | Code::InvalidArgument
@@ -120,12 +131,6 @@ fn classify(status: &Status) -> Signed {
         | Code::AlreadyExists
         | Code::OutOfRange => refused(),
     }
-}
-
-/// Refusals that time or an operator lifts without any change of the payment.
-fn passes_by(reason: &str) -> bool {
-    let reason = reason.to_ascii_lowercase();
-    ["sealed", "frozen", "freeze", "window"].iter().any(|word| reason.contains(word))
 }
 
 fn words(status: &Status) -> String {
@@ -247,13 +252,13 @@ mod tests {
 
     #[test]
     fn rules_refuse_and_a_seal_only_delays() {
-        let refused = rpc::error::permission_denied("payment_guard.second_nonce", "no");
+        let refused = rpc::error::failed_precondition("PAYMENT_GUARD_SECOND_NONCE", "no");
         assert!(matches!(classify(&refused), Signed::Refused { .. }));
-        for reason in ["SEALED", "signer.frozen", "limit.window"] {
-            let later = rpc::error::failed_precondition(reason, "not now");
-            assert!(matches!(classify(&later), Signed::Unknown { .. }), "{reason}");
-        }
-        let fenced = rpc::error::failed_precondition("fence.stale", "older lease");
+        let frozen = rpc::error::failed_precondition(FREEZE_FROZEN, "not now");
+        assert!(matches!(classify(&frozen), Signed::Unknown { .. }));
+        let limited = rpc::error::resource_exhausted(LIMIT_WINDOW, "not now", Duration::from_secs(60));
+        assert!(matches!(classify(&limited), Signed::NotNow { .. }));
+        let fenced = rpc::error::aborted(FENCE_STALE, "older lease");
         assert_eq!(classify(&fenced), Signed::Fenced);
     }
 }

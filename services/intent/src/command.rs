@@ -25,7 +25,7 @@ pub(crate) fn all() -> Vec<Command> {
 }
 
 pub(crate) async fn run(name: &str, arguments: &ArgMatches, pool: PgPool) -> Result<(), BoxError> {
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::stdout();
     match name {
         LIST => {
             for parked in outbox::parked(&pool, MOST).await? {

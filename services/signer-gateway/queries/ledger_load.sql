@@ -1,7 +1,7 @@
 -- Everything the ledger remembers about the requests of a batch, one row per request. Runs under the head's lock, as a
 -- statement of its own: its snapshot must be younger than the lock, or a freeze committed while waiting goes unseen.
 SELECT
-    item.position,
+    item.place,
     record.request         AS record_request,
     record.from_address    AS record_from,
     record.raw_transaction AS record_raw,
@@ -21,9 +21,9 @@ SELECT
     slot.generation        AS slot_generation,
     fence.epoch            AS fence_epoch,
     wallet.address IS NOT NULL AS destination_registered,
-    ARRAY(SELECT freeze.chain FROM freezes AS freeze) AS frozen
+    ARRAY(SELECT frozen.chain FROM freezes AS frozen) AS frozen
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[])
-     WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, position)
+     WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, place)
 LEFT JOIN signing_records AS record ON record.idempotency_key = item.key
 LEFT JOIN payments AS payment ON payment.payment = item.payment
 LEFT JOIN slots AS slot ON slot.chain = item.chain AND slot.wallet = item.wallet AND slot.nonce = item.nonce

@@ -3,14 +3,14 @@
 //! Owns: `bursar up`, `down`, `status`, `logs` and the clients of the services' methods. It never reads or writes a
 //! service's database and holds no business rule.
 
-mod approver;
-mod cli;
-mod client;
-mod command;
-mod output;
-mod progress;
-mod secrets;
-mod seed;
-mod stack;
+pub mod approver;
+pub mod cli;
+pub mod client;
+pub mod command;
+pub mod output;
+pub mod progress;
+pub mod secrets;
+pub mod seed;
+pub mod stack;
 
 pub use cli::Cli;

@@ -18,6 +18,7 @@ const PHRASE: &str = "test test test test test test test test test test test jun
 /// Hot wallets are the first accounts of the phrase; the last one deploys the token.
 const HOT_WALLETS: u32 = 2;
 const DEPLOYER: usize = 9;
+const DEPLOYER_ADDRESS: &str = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 const TOKEN: &str = include_str!("../../../tests/contracts/artifacts/Token.json");
 /// 1,000,000 tokens of 18 decimals for each hot wallet.
 const MINTED: &str = "1000000000000000000000000";
@@ -214,6 +215,11 @@ impl Node {
         ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]["message"]);
         Ok(answer["result"].take())
     }
+}
+
+/// Where the development token lies, known before it is deployed: the signer's configuration names it.
+pub fn token_address() -> Result<String> {
+    contract_address(DEPLOYER_ADDRESS)
 }
 
 /// Where the account's first contract comes to lie.

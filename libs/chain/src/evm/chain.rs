@@ -12,7 +12,6 @@ use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 use super::classify;
 use super::client::{At, EvmClient, LogFilter};
 use super::config::{EvmConfig, Finality};
-use super::gas::QuoteError;
 use super::tx::{SignedTx, UnsignedTx, hash_of};
 use super::wire::{WireLog, WireReceipt};
 use crate::agreement::{Agreement, Answer, reached_by};
@@ -21,7 +20,7 @@ use crate::edge::{
     Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate,
     FateQuestion, Plan, Price, Seen, Sighting, SignedError, Standing,
 };
-use crate::error::{ChainError, ConfigError, NodeError};
+use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
 use crate::jsonrpc::JsonRpc;
 use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain};
@@ -328,7 +327,16 @@ async fn send_to_all(
 ) -> Vec<(NodeName, Vec<BroadcastOutcome>)> {
     let shared: Arc<[Vec<u8>]> = raw.into();
     let (sender, mut receiver) = tokio::sync::mpsc::channel(nodes.len().max(1));
+    let silent = BroadcastOutcome::Unknown { reason: "no answer yet".to_owned() };
+    let mut outcomes: Vec<_> =
+        nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
+    // A dead node would otherwise gather one waiting request for each transaction sent.
+    let all_rest = nodes.iter().all(|node| node.resting().is_some());
     for (index, node) in nodes.iter().enumerate() {
+        if let Some(error) = node.resting().filter(|_| !all_rest) {
+            outcomes[index].1 = vec![classify::send_failed(&error); raw.len()];
+            continue;
+        }
         let (node, raw, sender) = (node.clone(), shared.clone(), sender.clone());
         tokio::spawn(async move {
             let outcomes = match node.ask(|client| client.send_raw(&raw)).await {
@@ -340,9 +348,6 @@ async fn send_to_all(
         });
     }
     drop(sender);
-    let silent = BroadcastOutcome::Unknown { reason: "no answer yet".to_owned() };
-    let mut outcomes: Vec<_> =
-        nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
     let mut deadline = None;
     loop {
         let received = match deadline {

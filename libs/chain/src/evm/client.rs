@@ -204,7 +204,7 @@ impl EvmClient {
     ) -> Result<Vec<Result<u64, NodeError>>, NodeError> {
         let calls: Vec<Call> =
             calls.iter().map(|call| Call::new("eth_estimateGas", json!([call.json()]))).collect();
-        let gas = |reply: Reply| read::<U64>(&*reply?).map(|gas| gas.to());
+        let gas = |reply: Reply| read::<U64>(&reply?).map(|gas| gas.to());
         Ok(self.rpc.batch(&calls).await?.into_iter().map(gas).collect())
     }
 
@@ -244,7 +244,7 @@ impl EvmClient {
         calls: impl IntoIterator<Item = Call>,
     ) -> Result<Vec<T>, NodeError> {
         let calls: Vec<Call> = calls.into_iter().collect();
-        self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&*reply?)).collect()
+        self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use types::{Priority, RawAmount};
 
 use super::wire::WireFeeHistory;
-use crate::error::ConfigError;
+use crate::error::{AboveCap, ConfigError};
 
 /// The smallest replacement step, in thousandths: 12.5 %. Nodes ask for 10 %; some round against the sender.
 pub const MIN_BUMP_PERMILLE: u32 = 125;
@@ -131,14 +131,6 @@ impl Default for FeePolicy {
             bump_permille: MIN_BUMP_PERMILLE,
         }
     }
-}
-
-/// The market asks more than the cap allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the chain asks {needed} per gas, the cap is {cap}")]
-pub struct AboveCap {
-    pub needed: u128,
-    pub cap: u128,
 }
 
 impl FeePolicy {

@@ -1,4 +1,4 @@
-//! Gas limits for transfers, and why a price could not be given.
+//! Gas limits for transfers, and what a failed estimate means.
 //!
 //! The arithmetic and the policy; asking the node is `chain`'s. A plain transfer between accounts costs exactly
 //! 21,000 and gets no margin, so that a sweep can send balance minus the exact fee and leave nothing behind.
@@ -6,8 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::classify::{ReadFault, read_fault, shorten};
-use super::fees::AboveCap;
-use crate::error::{ChainError, ConfigError, NodeError};
+use crate::error::{ConfigError, NodeError, QuoteError};
 
 /// A transfer between two accounts without code.
 pub const PLAIN_TRANSFER_GAS: u64 = 21_000;
@@ -25,34 +24,6 @@ pub struct GasPolicy {
 impl Default for GasPolicy {
     fn default() -> Self {
         Self { margin_permille: 250, cap: 500_000 }
-    }
-}
-
-/// Why there is no price. Nothing was signed or bound.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QuoteError {
-    #[error(transparent)]
-    AboveCap(#[from] AboveCap),
-    #[error("the transfer needs {needed} gas, the cap is {cap}")]
-    GasAboveCap { needed: u64, cap: u64 },
-    /// The node simulated the transfer and it failed: no balance, paused token, blocked receiver.
-    #[error("the transfer would revert: {reason}")]
-    WouldRevert { reason: String },
-    /// The sender cannot pay amount and fee.
-    #[error("the wallet cannot pay for the transfer: {reason}")]
-    InsufficientFunds { reason: String },
-    #[error(transparent)]
-    Chain(#[from] ChainError),
-}
-
-impl QuoteError {
-    /// Whether waiting may help without anybody acting.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::AboveCap(_) | Self::InsufficientFunds { .. } => true,
-            Self::Chain(error) => error.is_transient(),
-            Self::GasAboveCap { .. } | Self::WouldRevert { .. } => false,
-        }
     }
 }
 

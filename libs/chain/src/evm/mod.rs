@@ -32,5 +32,5 @@ pub use chain::EvmChain;
 pub use client::EvmClient;
 pub use config::{EvmConfig, Finality};
 pub use fees::{FeeKind, FeePolicy, FeeQuote};
-pub use gas::{GasPolicy, QuoteError};
+pub use gas::GasPolicy;
 pub use tx::{SignedTx, UnsignedTx};

@@ -11,10 +11,10 @@ use types::Priority;
 use super::chain::EvmChain;
 use super::client::CallRequest;
 use super::fees::{FeeKind, FeeQuote};
-use super::gas::{QuoteError, estimate_failed};
+use super::gas::estimate_failed;
 use super::tx::envelope;
 use crate::edge::{Action, Price};
-use crate::error::{ChainError, NodeError};
+use crate::error::{ChainError, NodeError, QuoteError};
 
 impl EvmChain {
     /// The market's price per gas, within the caps.

@@ -36,19 +36,17 @@ impl EvmChain {
             return Vec::new();
         }
         let told = self.nodes.ask_all(|node| async move { standings(&node, claims, asof).await }).await;
+        let told: Vec<_> = told
+            .into_iter()
+            .map(|(node, told)| {
+                let abstained = |error: NodeError| vec![Answer::Abstain(error.to_string()); claims.len()];
+                (node, told.unwrap_or_else(abstained))
+            })
+            .collect();
         (0..claims.len())
             .map(|index| {
-                let answers = told
-                    .iter()
-                    .map(|(node, told)| {
-                        let answer = match told {
-                            Ok(answers) => answers[index].clone(),
-                            Err(error) => Answer::Abstain(error.to_string()),
-                        };
-                        (node.clone(), answer)
-                    })
-                    .collect();
-                self.agreement(answers)
+                let answers = told.iter().map(|(node, told)| (node.clone(), told[index].clone())).collect();
+                self.agreement(level_pools(answers))
             })
             .collect()
     }
@@ -57,6 +55,21 @@ impl EvmChain {
         let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
         self.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
     }
+}
+
+/// Pools differ from node to node and contradict nobody: while no node calls it settled, one that has not heard of a
+/// pending transaction says the same as one that has.
+fn level_pools(mut answers: Vec<(NodeName, Answer<Standing>)>) -> Vec<(NodeName, Answer<Standing>)> {
+    let settled = answers.iter().any(|(_, answer)| matches!(answer, Answer::Value(Standing::Settled(_))));
+    let pending = answers.iter().any(|(_, answer)| matches!(answer, Answer::Value(Standing::NotFinal)));
+    if pending && !settled {
+        for (_, answer) in &mut answers {
+            if matches!(answer, Answer::Value(Standing::NotSeen)) {
+                *answer = Answer::Value(Standing::NotFinal);
+            }
+        }
+    }
+    answers
 }
 
 /// The canonical chain as one node sees it, at the heights that matter.

@@ -67,7 +67,8 @@ fn a_native_transfer_carries_value_and_no_data() {
 #[test]
 fn every_changed_field_is_named() {
     let planned = sample(DYNAMIC);
-    let changes: [(&str, fn(&mut UnsignedTx)); 7] = [
+    type Change = fn(&mut UnsignedTx);
+    let changes: [(&str, Change); 7] = [
         ("chain id", |tx| tx.chain_id = 1),
         ("nonce", |tx| tx.nonce += 1),
         ("to", |tx| tx.to = Address::repeat_byte(0xee)),

@@ -59,6 +59,17 @@ async fn a_payment_settles_only_when_final_and_its_cost_is_the_receipt_s() {
     assert!(matches!(settlement.effect, Effect::WrongAmount { .. }));
 }
 
+#[tokio::test]
+async fn a_pool_that_has_not_heard_of_it_contradicts_nobody() {
+    let node = node().await;
+    let (first, _second, edge) = two_nodes(&node).await;
+    let wallet = Wallet::funded(&node, 67).await;
+    let (raw, claim) = wallet.native(&edge, 0, 0x89, FEE);
+    edge.broadcast(&[raw]).await;
+    first.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(json!(null))));
+    assert_eq!(standing(&edge, &claim).await, Standing::NotFinal);
+}
+
 /// Pays 1000 units of a token and tells what came of it.
 async fn effect_of(node: &Chain, edge: &EvmChain, wallet: &Wallet, nonce: u64, token: Address) -> Effect {
     mint(node, &token, &wallet.address(), 1000).await;

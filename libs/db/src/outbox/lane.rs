@@ -1,6 +1,6 @@
 //! The relay's side of the tables: taking lanes, and writing down what became of them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -8,6 +8,7 @@ use serde::Deserialize as _;
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use telemetry::propagation::TraceContext;
+use uuid::Uuid;
 
 use super::{Delivery, OutboxError};
 
@@ -30,9 +31,10 @@ pub(super) struct Lane {
 pub(super) struct Outcome {
     pub(super) aggregate: String,
     pub(super) token: i64,
-    /// Every message up to this one was acknowledged.
-    pub(super) acked: i64,
-    pub(super) delivered: usize,
+    /// The messages that were acknowledged.
+    pub(super) acked: Vec<Uuid>,
+    /// Nothing up to and including this one is left: the last acknowledged message, or 0.
+    pub(super) done_to: i64,
     pub(super) tries: u32,
     pub(super) failure: Option<Failure>,
 }
@@ -97,32 +99,41 @@ fn read(row: &PgRow, aggregate: String, tries: u32) -> Result<Option<Delivery>, 
     }))
 }
 
-/// Writes down what became of lanes. Those taken over by another relay meanwhile are left alone; returns the rest.
-pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<BTreeSet<String>, OutboxError> {
+/// Writes down what became of lanes. Those taken over by another relay meanwhile are left alone; returns for each outcome
+/// whether it was still ours to write.
+pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<Vec<bool>, OutboxError> {
     let (names, tokens): (Vec<&str>, Vec<i64>) =
         outcomes.iter().map(|outcome| (outcome.aggregate.as_str(), outcome.token)).unzip();
     let mut tx = pool.begin().await?;
-    // Locked first and judged in a second statement: one that waits for a writer in the middle of its work would still
-    // see the lane as it was before, and remove it from under the writer's message.
-    let held: Vec<String> = sqlx::query_scalar(include_str!("../../queries/outbox_hold.sql"))
+    // Locked first, and judged by what the locked rows say: a single statement that waits for a writer would still judge by
+    // the lane as it was before, and remove it from under the writer's message.
+    let held: Vec<(String, i64)> = sqlx::query_as(include_str!("../../queries/outbox_hold.sql"))
         .bind(names)
         .bind(tokens)
         .fetch_all(&mut *tx)
         .await?;
-    let held: BTreeSet<String> = held.into_iter().collect();
-    let mine = || outcomes.iter().filter(|outcome| held.contains(&outcome.aggregate));
-    let failure = |outcome: &Outcome| outcome.failure.as_ref().map(|failure| failure.retry_in);
+    let last_ids: BTreeMap<&str, i64> =
+        held.iter().map(|(name, last_id)| (name.as_str(), *last_id)).collect();
+    let mine = outcomes.iter().filter(|outcome| last_ids.contains_key(outcome.aggregate.as_str()));
+    let is_emptied = |outcome: &&Outcome| {
+        outcome.failure.is_none()
+            && last_ids.get(outcome.aggregate.as_str()).is_some_and(|last| *last <= outcome.done_to)
+    };
+    let acked: Vec<Uuid> = mine.clone().flat_map(|outcome| outcome.acked.iter().copied()).collect();
+    let (emptied, kept): (Vec<&Outcome>, Vec<&Outcome>) = mine.partition(is_emptied);
+    let retry_in = |outcome: &Outcome| outcome.failure.as_ref().map(|failure| failure.retry_in);
     sqlx::query(include_str!("../../queries/outbox_settle.sql"))
-        .bind(mine().map(|outcome| outcome.aggregate.as_str()).collect::<Vec<_>>())
-        .bind(mine().map(|outcome| outcome.acked).collect::<Vec<_>>())
-        .bind(mine().map(|outcome| i32::try_from(outcome.tries).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-        .bind(mine().map(|o| failure(o).flatten().map_or(0, crate::millis)).collect::<Vec<_>>())
-        .bind(mine().map(|outcome| failure(outcome) == Some(None)).collect::<Vec<_>>())
-        .bind(mine().map(stored_reason).collect::<Vec<_>>())
+        .bind(acked)
+        .bind(emptied.iter().map(|lane| lane.aggregate.as_str()).collect::<Vec<_>>())
+        .bind(kept.iter().map(|lane| lane.aggregate.as_str()).collect::<Vec<_>>())
+        .bind(kept.iter().map(|lane| i32::try_from(lane.tries).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(kept.iter().map(|lane| retry_in(lane).flatten().map_or(0, crate::millis)).collect::<Vec<_>>())
+        .bind(kept.iter().map(|lane| retry_in(lane) == Some(None)).collect::<Vec<_>>())
+        .bind(kept.iter().map(|lane| stored_reason(lane)).collect::<Vec<_>>())
         .execute(&mut *tx)
         .await?;
     tx.commit().await?;
-    Ok(held)
+    Ok(outcomes.iter().map(|outcome| last_ids.contains_key(outcome.aggregate.as_str())).collect())
 }
 
 fn stored_reason(outcome: &Outcome) -> Option<String> {

@@ -249,8 +249,8 @@ impl<D: Deliver> Relay<D> {
                 Err(error) => return Err(error),
             }
         };
-        for outcome in outcomes {
-            if held.contains(&outcome.aggregate) {
+        for (outcome, held) in outcomes.iter().zip(held) {
+            if held {
                 tick.count(outcome);
             } else {
                 tick.lost += 1;
@@ -268,8 +268,8 @@ impl<D: Deliver> Relay<D> {
 
 impl Tick {
     fn count(&mut self, outcome: &Outcome) {
-        self.delivered += outcome.delivered;
-        metrics::counter!("bursar_outbox_delivered_messages_total").increment(outcome.delivered as u64);
+        self.delivered += outcome.acked.len();
+        metrics::counter!("bursar_outbox_delivered_messages_total").increment(outcome.acked.len() as u64);
         match &outcome.failure {
             None => {}
             Some(Failure { retry_in: Some(delay), reason }) => {
@@ -298,9 +298,9 @@ struct LaneRun<D> {
 impl<D: Deliver> LaneRun<D> {
     async fn deliver(self, lane: Lane) -> Outcome {
         let Lane { aggregate, token, last_id, tries, messages } = lane;
-        let mut outcome = Outcome { aggregate, token, acked: 0, delivered: 0, tries, failure: None };
+        let mut outcome = Outcome { aggregate, token, acked: Vec::new(), done_to: 0, tries, failure: None };
         if messages.is_empty() {
-            outcome.acked = last_id;
+            outcome.done_to = last_id;
         }
         for message in &messages {
             if self.stopping.is_cancelled() || Instant::now() >= self.begin_before {
@@ -308,8 +308,8 @@ impl<D: Deliver> LaneRun<D> {
             }
             match self.deliver_one(message).await {
                 Ok(()) => {
-                    outcome.acked = message.id;
-                    outcome.delivered += 1;
+                    outcome.acked.push(message.message_id);
+                    outcome.done_to = message.id;
                     outcome.tries = 0;
                 }
                 Err(error) => {

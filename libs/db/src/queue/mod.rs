@@ -134,11 +134,12 @@ impl Queue {
 
     /// Takes a waiting job out, for a cancellation. False if it does not wait: it was never pushed, or somebody holds it.
     pub async fn remove_ready_in(&self, tx: &mut PgConnection, job_id: Uuid) -> Result<bool, QueueError> {
-        let removed = sqlx::query("DELETE FROM job_ready WHERE job_id = $1 AND queue = $2")
-            .bind(job_id)
-            .bind(self.name())
-            .execute(tx)
-            .await?;
+        let removed =
+            sqlx::query("DELETE FROM job_ready WHERE job_id = $1 AND queue IS NOT DISTINCT FROM $2")
+                .bind(job_id)
+                .bind(self.name())
+                .execute(tx)
+                .await?;
         Ok(removed.rows_affected() > 0)
     }
 }

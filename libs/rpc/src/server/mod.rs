@@ -91,12 +91,12 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {listen}: {} (server.listen)", plain(source))]
+    #[error("cannot listen on {listen}: {reason} (server.listen)")]
     Listen {
         /// The address asked for.
         listen: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
+        /// What the system said, in plain words.
+        reason: String,
     },
     /// Certificates are unusable.
     #[error("cannot set up TLS (server.tls)")]
@@ -232,9 +232,9 @@ impl Server {
     pub async fn bind(self) -> Result<Bound, ServerError> {
         let tls = self.config.tls.as_ref().map(tls::server).transpose()?;
         let listen = self.config.listen;
-        let listener =
-            TcpListener::bind(listen).await.map_err(|source| ServerError::Listen { listen, source })?;
-        let local_addr = listener.local_addr().map_err(|source| ServerError::Listen { listen, source })?;
+        let refused = |error: std::io::Error| ServerError::Listen { listen, reason: plain(&error) };
+        let listener = TcpListener::bind(listen).await.map_err(refused)?;
+        let local_addr = listener.local_addr().map_err(refused)?;
         let services: Arc<[&'static str]> = self.services.into();
         let (health, health_service) = Health::new(&services, &self.checks);
 

@@ -1,5 +1,8 @@
 use proto::workercontrol::v1::{ListWorkersRequest, worker_service_client::WorkerServiceClient};
-use rpc::{AuthConfig, ClientConfig, Role, Secret, error::{reason, reason_of}};
+use rpc::{
+    AuthConfig, ClientConfig, Role, Secret,
+    error::{reason, reason_of},
+};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 

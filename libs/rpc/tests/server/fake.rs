@@ -26,11 +26,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-pub const SERVICE: &str = "bursar.workercontrol.v1.WorkerService";
+pub(crate) const SERVICE: &str = "bursar.workercontrol.v1.WorkerService";
 
 /// What the next call does.
 #[derive(Debug, Clone)]
-pub enum Act {
+pub(crate) enum Act {
     Refuse(Status),
     Hang,
     Panic,
@@ -38,22 +38,22 @@ pub enum Act {
 
 /// What happened and what is to happen.
 #[derive(Debug, Default)]
-pub struct Script {
-    pub acts: Mutex<VecDeque<Act>>,
-    pub calls: AtomicU32,
-    pub open_streams: AtomicU32,
-    pub released: CancellationToken,
-    pub caller: Mutex<Option<String>>,
-    pub trace: Mutex<Option<String>>,
-    pub deadline: Mutex<Option<String>>,
+pub(crate) struct Script {
+    pub(crate) acts: Mutex<VecDeque<Act>>,
+    pub(crate) calls: AtomicU32,
+    pub(crate) open_streams: AtomicU32,
+    pub(crate) released: CancellationToken,
+    pub(crate) caller: Mutex<Option<String>>,
+    pub(crate) trace: Mutex<Option<String>>,
+    pub(crate) deadline: Mutex<Option<String>>,
 }
 
 impl Script {
-    pub fn then(&self, act: Act) {
+    pub(crate) fn then(&self, act: Act) {
         self.acts.lock().unwrap().push_back(act);
     }
 
-    pub fn calls(&self) -> u32 {
+    pub(crate) fn calls(&self) -> u32 {
         self.calls.load(Ordering::SeqCst)
     }
 
@@ -77,7 +77,7 @@ impl Script {
 }
 
 #[derive(Debug, Clone)]
-pub struct Fake(pub Arc<Script>);
+pub(crate) struct Fake(pub(crate) Arc<Script>);
 
 struct Open(Arc<Script>);
 
@@ -159,39 +159,44 @@ impl WorkerService for Fake {
 }
 
 /// A configuration for any free port, with checks that do not keep a test waiting.
-pub fn config() -> ServerConfig {
+pub(crate) fn config() -> ServerConfig {
     let mut config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
     config.health = HealthConfig { interval_ms: 20, timeout_ms: 500 };
     config
 }
 
 /// A running server with an operator's and a requester's key.
-pub struct Running {
-    pub address: SocketAddr,
-    pub script: Arc<Script>,
-    pub operator: Secret,
-    pub requester: Secret,
-    pub auth: Auth,
-    pub shutdown: CancellationToken,
-    pub served: JoinHandle<()>,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) script: Arc<Script>,
+    pub(crate) operator: Secret,
+    pub(crate) requester: Secret,
+    pub(crate) auth: Auth,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) served: JoinHandle<()>,
 }
 
-pub async fn start(config: ServerConfig) -> Running {
+pub(crate) async fn start(config: ServerConfig) -> Running {
     start_with(config, AuthConfig::default(), |server| server).await
 }
 
-pub async fn start_with(
+pub(crate) async fn start_with(
     config: ServerConfig,
     mut callers: AuthConfig,
     extend: impl FnOnce(Server) -> Server,
 ) -> Running {
-    let quiet = telemetry::TelemetryConfig { filter: "off".into(), ..telemetry::TelemetryConfig::new("rpc-test") };
+    let quiet =
+        telemetry::TelemetryConfig { filter: "off".into(), ..telemetry::TelemetryConfig::new("rpc-test") };
     telemetry::init(&quiet).unwrap();
     let script = Arc::new(Script::default());
     let (operator, operator_hash) = new_key();
     let (requester, requester_hash) = new_key();
     callers.keys.push(KeyConfig { name: "ops".into(), sha256: operator_hash, roles: vec![Role::Operator] });
-    callers.keys.push(KeyConfig { name: "shop".into(), sha256: requester_hash, roles: vec![Role::Requester] });
+    callers.keys.push(KeyConfig {
+        name: "shop".into(),
+        sha256: requester_hash,
+        roles: vec![Role::Requester],
+    });
     let auth = Auth::new(&callers).unwrap();
     let server =
         Server::new(config).auth(auth.clone()).service(WorkerServiceServer::new(Fake(Arc::clone(&script))));
@@ -203,30 +208,30 @@ pub async fn start_with(
 }
 
 impl Running {
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn config(&self, key: &Secret) -> ClientConfig {
+    pub(crate) fn config(&self, key: &Secret) -> ClientConfig {
         ClientConfig::new(self.url()).with_key(key.clone())
     }
 
-    pub fn client(&self) -> WorkerServiceClient<Client> {
+    pub(crate) fn client(&self) -> WorkerServiceClient<Client> {
         self.client_with(self.config(&self.operator))
     }
 
-    pub fn client_with(&self, config: ClientConfig) -> WorkerServiceClient<Client> {
+    pub(crate) fn client_with(&self, config: ClientConfig) -> WorkerServiceClient<Client> {
         WorkerServiceClient::new(rpc::connect_lazy(&config).unwrap())
     }
 
-    pub async fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let response = reqwest::get(format!("{}{path}", self.url())).await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())
     }
 }
 
 /// Polls until `condition` holds; fails the test when it does not within ten seconds.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(5)).await;

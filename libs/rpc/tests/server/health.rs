@@ -13,8 +13,7 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::fake::{self, Running, SERVICE, until};
 
 async fn status(running: &Running, name: &str) -> Result<ServingStatus, Code> {
-    let mut client =
-        HealthClient::new(rpc::connect_lazy(&rpc::ClientConfig::new(running.url())).unwrap());
+    let mut client = HealthClient::new(rpc::connect_lazy(&rpc::ClientConfig::new(running.url())).unwrap());
     let request = HealthCheckRequest { service: name.to_owned() };
     client.check(request).await.map(|reply| reply.get_ref().status()).map_err(|status| status.code())
 }
@@ -25,9 +24,10 @@ async fn becomes(running: &Running, name: &str, wanted: ServingStatus) {
 
 #[tokio::test]
 async fn health_needs_no_key_and_knows_every_name() {
-    let running =
-        fake::start_with(fake::config(), AuthConfig::default(), |s| s.check("database", true, async || Ok::<_, String>(())))
-            .await;
+    let running = fake::start_with(fake::config(), AuthConfig::default(), |s| {
+        s.check("database", true, async || Ok::<_, String>(()))
+    })
+    .await;
     for name in ["", SERVICE, "database"] {
         becomes(&running, name, ServingStatus::Serving).await;
     }
@@ -78,9 +78,11 @@ async fn a_check_that_hangs_or_panics_has_failed() {
     let mut config = fake::config();
     config.health.timeout_ms = 20;
     let running = fake::start_with(config, AuthConfig::default(), |server| {
-        server
-            .check("hangs", true, || std::future::pending::<Result<(), String>>())
-            .check("panics", false, async || -> Result<(), String> { panic!("a bug in the check") })
+        server.check("hangs", true, std::future::pending::<Result<(), String>>).check(
+            "panics",
+            false,
+            async || -> Result<(), String> { panic!("a bug in the check") },
+        )
     })
     .await;
     until("both failures are reported", async || {
@@ -114,8 +116,7 @@ async fn reflection_lists_what_is_served_and_describes_it() {
     let symbol = v1::server_reflection_request::MessageRequest::FileContainingSymbol(SERVICE.to_owned());
     let requests = [list, symbol]
         .map(|message| v1::ServerReflectionRequest { host: String::new(), message_request: Some(message) });
-    let mut replies =
-        new.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
+    let mut replies = new.server_reflection_info(tokio_stream::iter(requests)).await.unwrap().into_inner();
     let listed = replies.message().await.unwrap().unwrap().message_response.unwrap();
     let v1::server_reflection_response::MessageResponse::ListServicesResponse(listed) = listed else {
         panic!("{listed:?}")

@@ -1,6 +1,8 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
-use proto::workercontrol::v1::{GetWorkerRequest, ListWorkersRequest, RestartWorkerRequest, WatchWorkersRequest};
+use proto::workercontrol::v1::{
+    GetWorkerRequest, ListWorkersRequest, RestartWorkerRequest, WatchWorkersRequest,
+};
 use rpc::{
     client::RetryConfig,
     error::{reason, reason_of, retry_after},
@@ -46,7 +48,8 @@ async fn an_open_stream_holds_no_request_slot_but_streams_have_a_limit_of_their_
     assert_eq!(reason_of(&refused).as_deref(), Some(reason::TOO_MANY_STREAMS));
     drop(stream);
     until("the first stream is gone", async || running.script.open_streams.load(Ordering::SeqCst) == 0).await;
-    until("a new stream is admitted", async || client.watch_workers(WatchWorkersRequest {}).await.is_ok()).await;
+    until("a new stream is admitted", async || client.watch_workers(WatchWorkersRequest {}).await.is_ok())
+        .await;
 }
 
 #[tokio::test]

@@ -25,8 +25,10 @@ async fn draining_tells_watchers_finishes_calls_and_lets_nobody_in() {
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     // A probe that watches for ever must not hold up the shutdown: its stream ends.
     assert!(watch.message().await.is_err());
-    until("new connections are refused", async || tokio::net::TcpStream::connect(running.address).await.is_err())
-        .await;
+    until("new connections are refused", async || {
+        tokio::net::TcpStream::connect(running.address).await.is_err()
+    })
+    .await;
     assert!(!running.served.is_finished(), "did not wait for the call in flight");
 
     running.script.released.cancel();
@@ -81,5 +83,8 @@ async fn a_port_in_use_is_said_plainly() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();
     let error = Server::new(ServerConfig::new(listen)).bind().await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {listen}: address already in use (server.listen)"));
+    assert_eq!(
+        error.to_string(),
+        format!("cannot listen on {listen}: address already in use (server.listen)")
+    );
 }

@@ -39,7 +39,8 @@ impl Authority {
         params.extended_key_usages = vec![usage];
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let files = (self.dir.path().join(format!("{name}.pem")), self.dir.path().join(format!("{name}.key")));
+        let files =
+            (self.dir.path().join(format!("{name}.pem")), self.dir.path().join(format!("{name}.key")));
         fs::write(&files.0, certificate.pem()).unwrap();
         fs::write(&files.1, key.serialize_pem()).unwrap();
         files
@@ -57,7 +58,8 @@ fn dns(name: &str) -> SanType {
 
 /// A server that knows the operator service by certificate and everybody else by key.
 async fn start(authority: &Authority, client_required: bool) -> Running {
-    let (cert, key) = authority.certify("server", vec![dns("localhost")], ExtendedKeyUsagePurpose::ServerAuth);
+    let (cert, key) =
+        authority.certify("server", vec![dns("localhost")], ExtendedKeyUsagePurpose::ServerAuth);
     let mut config = fake::config();
     config.tls = Some(TlsConfig { cert, key, client_ca: Some(authority.ca()), client_required });
     let certificates = vec![
@@ -139,7 +141,8 @@ async fn where_certificates_are_required_a_key_alone_does_not_connect() {
 async fn unusable_files_are_named() {
     let mut config = fake::config();
     let missing = PathBuf::from("no-such-dir/server.pem");
-    config.tls = Some(TlsConfig { cert: missing.clone(), key: missing, client_ca: None, client_required: false });
+    config.tls =
+        Some(TlsConfig { cert: missing.clone(), key: missing, client_ca: None, client_required: false });
     let error = rpc::Server::new(config).bind().await.unwrap_err();
     let text = rpc::error::chain(&error);
     assert!(text.contains("server.tls") && text.contains("no-such-dir/server.pem"), "{text}");

@@ -17,7 +17,7 @@ use tokio::process::{Child, Command};
 
 const SOON: Duration = Duration::from_secs(20);
 
-pub fn config(database: &str, greeting: &str) -> String {
+pub(crate) fn config(database: &str, greeting: &str) -> String {
     format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nhealth.interval_ms = 50\nhealth.timeout_ms = 300\nlimits.drain_ms = 2000\n\
          [database]\nurl = \"{database}\"\n[greeter]\ngreeting = \"{greeting}\"\n"
@@ -25,18 +25,18 @@ pub fn config(database: &str, greeting: &str) -> String {
 }
 
 /// A configuration file and the program to run with it.
-pub struct Greeter {
+pub(crate) struct Greeter {
     dir: TempDir,
 }
 
-pub struct Ended {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Ended {
-    pub fn last_line(&self) -> String {
+    pub(crate) fn last_line(&self) -> String {
         self.stderr.lines().last().unwrap_or_default().to_owned()
     }
 }
@@ -48,7 +48,7 @@ fn program() -> PathBuf {
 }
 
 impl Greeter {
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let greeter = Self { dir: tempfile::tempdir().unwrap() };
         greeter.write(text);
         greeter
@@ -58,7 +58,7 @@ impl Greeter {
         self.dir.path().join("greeter.toml")
     }
 
-    pub fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         fs::write(self.file(), text).unwrap();
     }
 
@@ -69,14 +69,14 @@ impl Greeter {
     }
 
     /// With this configuration, to its end.
-    pub async fn run(&self, arguments: &[&str]) -> Ended {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ended {
         let file = self.file();
         let mut all = arguments.to_vec();
         all.extend(["--config", file.to_str().unwrap()]);
         self.run_plain(&all).await
     }
 
-    pub async fn run_plain(&self, arguments: &[&str]) -> Ended {
+    pub(crate) async fn run_plain(&self, arguments: &[&str]) -> Ended {
         let output = self.command().args(arguments).output();
         let output = tokio::time::timeout(SOON, output).await.expect("the program hangs").unwrap();
         Ended {
@@ -87,30 +87,31 @@ impl Greeter {
     }
 
     /// Serving, until told otherwise.
-    pub fn spawn(&self) -> Process {
+    pub(crate) fn spawn(&self) -> Process {
         let log = self.dir.path().join("log");
         let stderr = fs::File::create(&log).unwrap();
-        let child = self.command().args(["serve", "--config"]).arg(self.file()).stderr(stderr).spawn().unwrap();
+        let child =
+            self.command().args(["serve", "--config"]).arg(self.file()).stderr(stderr).spawn().unwrap();
         Process { child, log }
     }
 }
 
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    pub async fn logged(&self, text: &str) {
+    pub(crate) async fn logged(&self, text: &str) {
         wait_for(text, SOON, || async { self.log().contains(text) }).await;
     }
 
     /// Where it listens, as its log says.
-    pub async fn address(&self) -> String {
+    pub(crate) async fn address(&self) -> String {
         wait_for_value("the service listens", SOON, || async {
             let log = self.log();
             let (_, rest) = log.split_once(r#""listen":""#)?;
@@ -119,17 +120,18 @@ impl Process {
         .await
     }
 
-    pub async fn ready(&self, address: &str) -> bool {
+    pub(crate) async fn ready(&self, address: &str) -> bool {
         reqwest::get(format!("http://{address}/readyz")).await.is_ok_and(|reply| reply.status().is_success())
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id().unwrap()).unwrap();
         kill(Pid::from_raw(id), signal).unwrap();
     }
 
-    pub async fn exit(&mut self) -> i32 {
-        let status = tokio::time::timeout(SOON, self.child.wait()).await.expect("the process does not end").unwrap();
+    pub(crate) async fn exit(&mut self) -> i32 {
+        let status =
+            tokio::time::timeout(SOON, self.child.wait()).await.expect("the process does not end").unwrap();
         status.code().unwrap_or(-1)
     }
 }

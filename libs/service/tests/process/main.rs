@@ -1,5 +1,7 @@
 //! A service as operators meet it: a process with arguments, signals, exit codes and one message when it cannot start.
 
+#![allow(clippy::unwrap_used, reason = "in tests, helpers included, an error is a failed test")]
+
 mod greeter;
 
 use std::time::Duration;
@@ -22,7 +24,12 @@ async fn it_migrates_serves_reloads_and_stops_cleanly() {
         "greeter: the database lacks 1 migration(s), the first is 0001_greeting.sql: run `greeter migrate`"
     );
     let migrated = greeter.run(&["migrate"]).await;
-    assert_eq!((migrated.code, migrated.stdout.as_str()), (0, "applied 0001_greeting.sql\n"), "{}", migrated.stderr);
+    assert_eq!(
+        (migrated.code, migrated.stdout.as_str()),
+        (0, "applied 0001_greeting.sql\n"),
+        "{}",
+        migrated.stderr
+    );
     assert_eq!(greeter.run(&["migrate"]).await.stdout, "nothing to apply\n");
 
     let mut process = greeter.spawn();
@@ -46,7 +53,7 @@ async fn it_migrates_serves_reloads_and_stops_cleanly() {
 async fn a_database_that_goes_away_means_not_ready_and_it_recovers_by_itself() {
     let database = postgres().await;
     let proxy = FaultProxy::tcp(database.address()).await;
-    let url = database.url_at(&proxy.address().to_string());
+    let url = database.url_at(&proxy.address());
     let greeter = Greeter::new(&config(&url, "hello"));
     assert_eq!(greeter.run(&["migrate"]).await.code, 0);
     let mut process = greeter.spawn();
@@ -72,7 +79,11 @@ async fn a_failing_task_ends_the_process_with_its_reason() {
     greeter.write(&config(database.url(), "die"));
     process.signal(Signal::SIGHUP);
     assert_eq!(process.exit().await, 1);
-    assert!(process.log().ends_with("greeter: the task `watch the greeting` failed: told to die\n"), "{}", process.log());
+    assert!(
+        process.log().ends_with("greeter: the task `watch the greeting` failed: told to die\n"),
+        "{}",
+        process.log()
+    );
 }
 
 #[tokio::test]

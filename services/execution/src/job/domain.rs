@@ -105,6 +105,8 @@ pub enum Event {
     TryFailed { error: String },
     /// Bytes are stored and were offered to the nodes.
     Sent,
+    /// The signer refuses for the time being and has signed nothing at the nonce: it waits without one.
+    RefusedForNow { reason: String },
     /// The signer, or the rules, will never allow this payment.
     Refused { reason: String },
     /// The signer refuses even the cancellation and never signed anything at the nonce: it can be handed on.
@@ -178,6 +180,7 @@ impl Event {
             Self::Blocked { .. } => "a block",
             Self::TryFailed { .. } => "a failed try",
             Self::Sent => "a broadcast",
+            Self::RefusedForNow { .. } => "a refusal for now",
             Self::Refused { .. } => "a refusal",
             Self::NonceUnusable { .. } => "an unusable nonce",
             Self::Inexplicable { .. } => "an inexplicable answer",
@@ -213,6 +216,7 @@ impl Standing {
             | Event::Blocked { .. }
             | Event::TryFailed { .. }
             | Event::Sent
+            | Event::RefusedForNow { .. }
             | Event::Refused { .. }
             | Event::NonceUnusable { .. }
             | Event::Inexplicable { .. } => self.work(event),
@@ -227,6 +231,7 @@ impl Standing {
                 Event::Blocked { .. }
                 | Event::TryFailed { .. }
                 | Event::Sent
+                | Event::RefusedForNow { .. }
                 | Event::Refused { .. }
                 | Event::NonceUnusable { .. }
                 | Event::Inexplicable { .. } => Err(self.illegal(event, "nobody has claimed it")),
@@ -249,6 +254,13 @@ impl Standing {
             }
             Event::TryFailed { error } => self.after_try(NonceFate::Keep, error),
             Event::Sent => self.stay(State::Confirming),
+            Event::RefusedForNow { reason } => {
+                let to = State::Pending { blocked: Some(reason.clone()) };
+                self.changed(to, |change| {
+                    change.again = Again::AfterWait;
+                    change.nonce = if self.holds_nonce { NonceFate::Freed } else { NonceFate::Keep };
+                })
+            }
             Event::Refused { reason } => self.give_up(reason),
             Event::NonceUnusable { reason } | Event::Inexplicable { reason } => {
                 let freed = matches!(event, Event::NonceUnusable { .. });
@@ -270,6 +282,7 @@ impl Standing {
             }),
             // A bump that cannot be made waits for the next verdict; giving up does not.
             Event::TryFailed { error: reason }
+            | Event::RefusedForNow { reason }
             | Event::Refused { reason }
             | Event::NonceUnusable { reason }
             | Event::Inexplicable { reason } => self.changed(State::Confirming, |change| {

@@ -23,6 +23,7 @@ fn events() -> Vec<Event> {
         Event::Blocked { reason: text() },
         Event::TryFailed { error: text() },
         Event::Sent,
+        Event::RefusedForNow { reason: text() },
         Event::Refused { reason: text() },
         Event::NonceUnusable { reason: text() },
         Event::Inexplicable { reason: text() },
@@ -77,7 +78,7 @@ fn check(before: &Standing, event: &Event) {
         assert!(!next.holds_nonce, "{before:?} failed on {event:?} with a nonce open");
     }
     if before.holds_nonce && !next.holds_nonce {
-        let allowed = matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. });
+        let allowed = matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. } | Event::RefusedForNow { .. });
         assert!(allowed, "{event:?} let a nonce go");
     }
     match &before.state {
@@ -185,7 +186,7 @@ fn a_block_costs_no_try() {
 proptest! {
     /// Random lives: the promise holds after every step, and a job that took a nonce without proof never fails.
     #[test]
-    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..17, any::<bool>()), 0..60)) {
+    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..18, any::<bool>()), 0..60)) {
         let events = events();
         let mut job = standing(State::Pending { blocked: None });
         for (pick, takes_nonce) in script {

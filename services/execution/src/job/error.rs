@@ -30,6 +30,8 @@ pub enum JobError {
     Conflict,
     #[error("the service is shutting down")]
     Closing,
+    #[error("the database does not answer")]
+    Unavailable,
     #[error("a stored document cannot be written or read")]
     Document(#[from] serde_json::Error),
     #[error("the jobs' database failed")]
@@ -52,7 +54,7 @@ impl JobError {
             | Self::ForeignHash { .. }
             | Self::Illegal(_)
             | Self::Document(_) => false,
-            Self::Conflict | Self::Closing => true,
+            Self::Conflict | Self::Closing | Self::Unavailable => true,
             Self::Database(source) => db::classify(source).is_transient(),
             Self::Queue(source) => source.is_transient(),
             Self::Outbox(source) => source.is_transient(),
@@ -73,6 +75,7 @@ impl From<JobError> for Status {
             JobError::Illegal(_) => failed_precondition("ILLEGAL_TRANSITION", error.to_string()),
             JobError::Conflict => rpc::error::aborted(reason::CONFLICT, error.to_string()),
             JobError::Closing => unavailable(reason::DRAINING, error.to_string(), LATER),
+            JobError::Unavailable => unavailable(reason::DEPENDENCY_UNAVAILABLE, error.to_string(), LATER),
             JobError::Document(_) | JobError::Database(_) | JobError::Queue(_) | JobError::Outbox(_) => {
                 if error.retry() {
                     unavailable(reason::DEPENDENCY_UNAVAILABLE, "database unavailable", LATER)

@@ -100,6 +100,8 @@ pub struct Job {
     pub reserved: bool,
     pub fee_paid: RawAmount,
     pub imported: bool,
+    /// Pays nobody: closes a nonce that nobody holds.
+    pub filler: bool,
     pub trace: TraceContext,
     /// The nonce it holds.
     pub nonce: Option<u64>,
@@ -151,8 +153,9 @@ impl Job {
         if self.contract.is_none() { self.amount } else { RawAmount::ZERO }
     }
 
-    /// The id under which the signer's guard knows the payment.
-    pub fn payment_id(&self) -> String {
-        self.withdrawal.map_or_else(|| self.id.to_string(), |withdrawal| withdrawal.to_string())
+    /// The queue whose workers take it.
+    pub fn line(&self) -> db::Queue {
+        let queue = if self.filler { JobQueue::Withdrawal } else { self.queue };
+        queue.on(&self.chain)
     }
 }

@@ -225,6 +225,7 @@ fn read_job(row: &PgRow) -> Result<Job, JobError> {
         reserved: row.try_get("reserved")?,
         fee_paid: amount(row, "fee_paid_raw")?,
         imported: row.try_get("imported")?,
+        filler: row.try_get("filler")?,
         trace: document(row, "trace")?,
         nonce: nonce.map(u64::try_from).transpose().map_err(|error| bad_column("nonce", error))?,
         ever_signed: row.try_get("ever_signed")?,

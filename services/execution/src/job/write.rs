@@ -61,7 +61,7 @@ pub async fn apply_in(
     }
     tell_in(tx, &news(job, change)).await?;
     if let Some(due) = schedule.due(change.again, job) {
-        job.queue.on(&job.chain).push_in(tx, job.id.as_uuid(), job.priority, due).await?;
+        job.line().push_in(tx, job.id.as_uuid(), job.priority, due).await?;
     }
     log(job, change, schedule);
     Ok(())

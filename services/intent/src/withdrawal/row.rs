@@ -127,8 +127,9 @@ impl WithdrawalRow {
 
     fn state(&self) -> Result<State, WithdrawalError> {
         let status: Status = self.status.parse().map_err(|error| corrupt("status", error))?;
-        let handover =
-            || Ok(Handover { approved_at: self.approved_at, queued_at: present("queued_at", self.queued_at)? });
+        let handover = || -> Result<Handover, WithdrawalError> {
+            Ok(Handover { approved_at: self.approved_at, queued_at: present("queued_at", self.queued_at)? })
+        };
         let finished_at = || present("finished_at", self.finished_at);
         let reason = || present("failure_reason", self.failure_reason.clone());
         Ok(match status {

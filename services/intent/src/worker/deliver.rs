@@ -8,8 +8,14 @@ use prost::Message;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::execution::v1::{EnqueueWithdrawalRequest, ImportJobRequest};
 use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::withdrawal::handover;
+
+/// The service whose health is asked for.
+const EXECUTION: &str = "bursar.execution.v1.ExecutionService";
 
 /// The way to execution.
 #[derive(Debug, Clone)]
@@ -39,6 +45,16 @@ impl Deliver for ToExecution {
         };
         tracing::info!(withdrawal_id = %delivery.aggregate, job_id, topic = %delivery.topic, "handed to execution");
         Ok(())
+    }
+}
+
+/// Whether execution answers and says that it serves.
+pub async fn reachable(client: rpc::Client) -> Result<(), String> {
+    let request = HealthCheckRequest { service: EXECUTION.to_owned() };
+    let answer = HealthClient::new(client).check(request).await.map_err(|status| status.message().to_owned())?;
+    match answer.into_inner().status() {
+        ServingStatus::Serving => Ok(()),
+        other => Err(format!("execution says {}", other.as_str_name())),
     }
 }
 

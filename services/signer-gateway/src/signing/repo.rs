@@ -38,11 +38,11 @@ pub(super) async fn load_in(
         .await
         .map_err(SigningError::Ledger)?;
     for row in &rows {
-        let position: i64 = get(row, "position")?;
-        let item = usize::try_from(position - 1)
+        let place: i64 = get(row, "place")?;
+        let item = usize::try_from(place - 1)
             .ok()
             .and_then(|index| batch.get(index))
-            .ok_or(SigningError::Corrupt("position"))?;
+            .ok_or(SigningError::Corrupt("place"))?;
         take_row(&mut facts, item, row)?;
     }
     load_usage_in(connection, &mut facts, batch).await?;

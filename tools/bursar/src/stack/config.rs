@@ -8,11 +8,20 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
-use super::Layout;
 use super::keys::{Keys, PEOPLE};
 use super::layout::write_private;
+use super::{BSC, BSC_CHAIN_ID, Layout};
 use crate::approver::ApproverKey;
-use crate::secrets;
+use crate::{secrets, seed};
+
+/// The seed of confirmation's attestation key, and the secret that opens the signer's seal.
+const ATTESTATION: &str = "attestation";
+const UNSEAL: &str = "unseal";
+
+/// What the signer lets pass on a development chain: 0.05 BNB for fees, 0.1 BNB for a top-up, a million of any asset.
+const MAX_FEE: &str = "50000000000000000";
+const MAX_TOP_UP: &str = "100000000000000000";
+const MAX_TRANSACTION: &str = "1000000000000000000000000";
 
 /// Everything a configuration may need to know of the stack.
 #[derive(Debug)]
@@ -23,8 +32,6 @@ pub struct Facts<'a> {
     pub databases: &'a BTreeMap<String, String>,
     pub mongodb: &'a str,
     pub redis: &'a str,
-    /// The development node of the chain `bsc`.
-    pub bsc: &'a str,
     /// Ports of the services by name.
     pub ports: &'a BTreeMap<String, u16>,
 }
@@ -40,6 +47,11 @@ impl Facts<'_> {
 
     fn database(&self, name: &str) -> Result<&str> {
         self.databases.get(name).map(String::as_str).with_context(|| format!("no database {name} was made"))
+    }
+
+    /// A secret of this stack, made on first use.
+    fn secret(&self, name: &str) -> Result<String> {
+        secrets::keep(&self.layout.secret(name))
     }
 
     /// The development approvers and the hex of their public keys; their keys are made on first use.
@@ -77,6 +89,9 @@ fn intent(facts: &Facts<'_>) -> Result<Table> {
     let mut table = common(facts, "intent")?;
     database(&mut table, facts.database("intent")?);
     client(&mut table, facts, "intent", "execution")?;
+    for (name, public_key) in facts.approvers()? {
+        set(&mut table, &["approvers", &name], "public_key", public_key);
+    }
     Ok(table)
 }
 
@@ -95,12 +110,40 @@ fn confirmation(facts: &Facts<'_>) -> Result<Table> {
     for other in ["intent", "execution"] {
         client(&mut table, facts, "confirmation", other)?;
     }
+    set(&mut table, &["attestation"], "key", facts.secret(ATTESTATION)?);
     Ok(table)
 }
 
 fn signer_gateway(facts: &Facts<'_>) -> Result<Table> {
     let mut table = common(facts, "signer-gateway")?;
     database(&mut table, facts.database("signer")?);
+    set(&mut table, &["seal"], "unseal_key", facts.secret(UNSEAL)?);
+    let attestation = ApproverKey::from_hex(ATTESTATION, &facts.secret(ATTESTATION)?)?.public_hex();
+    set(&mut table, &["policy"], "confirmation_keys", vec![Value::from(attestation)]);
+    let approver = |(name, public_key): (String, String)| {
+        let mut approver = Table::new();
+        approver.insert("name".to_owned(), name.into());
+        approver.insert("public_key".to_owned(), public_key.into());
+        Value::Table(approver)
+    };
+    let approvers: Vec<Value> = facts.approvers()?.into_iter().map(approver).collect();
+    set(&mut table, &["policy"], "approvers", approvers);
+    let chain = &["chains", BSC];
+    set(&mut table, chain, "address_format", "evm");
+    set(&mut table, chain, "chain_id", i64::try_from(BSC_CHAIN_ID)?);
+    set(&mut table, chain, "native", "BNB");
+    set(&mut table, chain, "max_fee", MAX_FEE);
+    set(&mut table, chain, "max_top_up", MAX_TOP_UP);
+    for (symbol, contract) in [("BNB", None), ("USDT", Some(seed::token_address()?))] {
+        let asset = &["chains", BSC, "assets", symbol];
+        if let Some(contract) = contract {
+            set(&mut table, asset, "contract", contract);
+        }
+        set(&mut table, asset, "max_transaction", MAX_TRANSACTION);
+        let mut tier = Table::new();
+        tier.insert("approvals".to_owned(), Value::Integer(2));
+        set(&mut table, asset, "tiers", vec![Value::Table(tier)]);
+    }
     Ok(table)
 }
 
@@ -115,7 +158,6 @@ fn worker_control(facts: &Facts<'_>) -> Result<Table> {
     let mut table = common(facts, "worker-control")?;
     database(&mut table, facts.database("worker_control")?);
     set(&mut table, &["redis"], "url", facts.redis);
-    set(&mut table, &["redis"], "namespace", "btr:");
     Ok(table)
 }
 
@@ -187,7 +229,6 @@ mod tests {
             databases: &databases,
             mongodb: "mongodb://127.0.0.1:2",
             redis: "redis://127.0.0.1:3",
-            bsc: "http://127.0.0.1:4",
             ports: &ports,
         };
         write_all(&facts).unwrap();

@@ -13,7 +13,7 @@ use nix::fcntl::Flock;
 use super::file::{Kind, Part, StackFile, stop_plan};
 use super::keys::{Keys, PEOPLE};
 use super::services::{self, Ground};
-use super::{BSC, Layout, MONGODB, POSTGRES, REDIS, SERVICES, databases, dependencies, sweep};
+use super::{Layout, MONGODB, POSTGRES, REDIS, SERVICES, databases, dependencies, sweep};
 use crate::progress::{Step, say};
 
 const WATCH: Duration = Duration::from_millis(200);
@@ -99,12 +99,7 @@ impl Launcher {
             part.map(|part| part.url.clone()).with_context(|| format!("{name} was not started"))
         };
         let mut databases = databases::create(&url(POSTGRES)?, &keys).await?;
-        let ground = Ground {
-            databases: databases.clone(),
-            mongodb: url(MONGODB)?,
-            redis: url(REDIS)?,
-            bsc: url(BSC)?,
-        };
+        let ground = Ground { databases: databases.clone(), mongodb: url(MONGODB)?, redis: url(REDIS)? };
         databases.insert("indexer".to_owned(), ground.mongodb.replacen("/?", "/indexer?", 1));
         running.extend(services::start(layout, &lifetime, &keys, &ground, &mut ports).await?);
         layout.keep_ports(&ports)?;

@@ -63,6 +63,10 @@ impl Layout {
         self.root.join("approvers").join(format!("{name}.key"))
     }
 
+    pub fn secret(&self, name: &str) -> PathBuf {
+        self.root.join("secrets").join(format!("{name}.key"))
+    }
+
     /// A service to be started again by the launcher that owns the stack.
     pub fn restart_request(&self) -> PathBuf {
         self.root.join("restart.request")

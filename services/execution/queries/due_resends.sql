@@ -1,0 +1,14 @@
+-- $1 chain, $2 address, $3 the chain's next nonce, $4 pause in milliseconds, $5 how many
+SELECT id, job_id, raw_transaction, tx_hash FROM (
+    SELECT DISTINCT ON (n.nonce) t.id, t.job_id, t.raw_transaction, t.tx_hash, t.last_sent_at, n.nonce
+    FROM lane_nonces AS n
+    JOIN jobs AS j ON j.id = n.job_id
+    JOIN attempts AS t ON t.job_id = n.job_id AND t.nonce = n.nonce
+    WHERE n.chain = $1 AND n.address = $2 AND n.nonce >= $3 AND n.state = 'open'
+      AND j.status IN ('confirming', 'parked')
+      AND t.status IN ('signed', 'broadcast') AND t.raw_transaction IS NOT NULL
+    ORDER BY n.nonce, t.number DESC
+) AS newest
+WHERE last_sent_at IS NULL OR last_sent_at < now() - $4 * interval '1 ms'
+ORDER BY nonce
+LIMIT $5

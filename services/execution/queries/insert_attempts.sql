@@ -1,0 +1,15 @@
+-- One array for each column; $11 chain, $12 reference block (0: that of the attempt before)
+INSERT INTO attempts (
+    id, job_id, number, kind, status, chain, address, nonce, gas_limit, max_fee_per_gas, max_priority_fee_per_gas,
+    void_proof, reference_block
+)
+SELECT
+    n.id, n.job_id, n.number, n.kind, 'reserved', $11, n.address, n.nonce, n.gas_limit, n.max_fee::numeric,
+    n.max_tip::numeric, n.void_proof,
+    CASE WHEN $12 > 0 THEN $12 ELSE coalesce(
+        (SELECT min(t.reference_block) FROM attempts AS t WHERE t.job_id = n.job_id AND t.nonce = n.nonce), 0
+    ) END
+FROM unnest(
+    $1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::text[],
+    $10::jsonb[]
+) AS n (id, job_id, number, kind, address, nonce, gas_limit, max_fee, max_tip, void_proof)

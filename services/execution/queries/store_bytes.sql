@@ -1,0 +1,11 @@
+-- $1 attempts, $2 bytes, $3 hashes
+UPDATE attempts AS t
+SET raw_transaction = n.raw, tx_hash = n.hash, status = 'signed', signed_at = now()
+FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS n (id, raw, hash)
+JOIN attempts AS own ON own.id = n.id
+JOIN jobs AS j ON j.id = own.job_id
+WHERE t.id = n.id AND t.status = 'reserved'
+  -- Given up or ended meanwhile: these bytes are not to be sent, so they are not to be stored.
+  AND j.status IN ('processing', 'confirming')
+  AND (t.kind = 'cancel' OR j.cancel_reason IS NULL)
+RETURNING t.id

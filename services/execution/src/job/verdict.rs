@@ -1,0 +1,217 @@
+//! Taking verdicts: what confirmation proved becomes the job's state, once.
+//!
+//! Where it could hurt, and what holds:
+//! - The same verdict arrives twice, or late: its id is a key, and a finding about a nonce the job no longer holds changes
+//!   nothing.
+//! - A worker is bumping the fee while the payment settles: the job's row is locked here; the worker's next write finds
+//!   another status and ends. What it signed is at the same nonce.
+//! - "Reverted" frees the job for another nonce: only together with the nonce being closed, and with the proof that the
+//!   signer will ask for.
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, Row as _};
+use types::{JobId, RawAmount, TxHash};
+use uuid::Uuid;
+
+use super::write::{Closing, apply_in};
+use super::{Event, Finding, Job, JobError, Jobs, NonceFate, Step, VoidProof, repo};
+use crate::lane;
+use crate::sql::bigint;
+
+/// What a receipt said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    pub tx_hash: TxHash,
+    pub block_number: u64,
+    pub gas_used: u64,
+    pub gas_price: u128,
+}
+
+impl Receipt {
+    fn fee(&self) -> Option<RawAmount> {
+        RawAmount::from(self.gas_price).checked_mul(self.gas_used)
+    }
+}
+
+/// What a finding rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evidence {
+    /// A final transaction of the job.
+    Receipt(Receipt),
+    /// No transaction of these can land.
+    Void(Vec<TxHash>),
+    /// A transaction that was seen or not seen.
+    Hash(TxHash),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub id: Uuid,
+    pub job: JobId,
+    pub at: DateTime<Utc>,
+    pub finding: Finding,
+    pub evidence: Evidence,
+    /// For a finding after which another nonce may be used.
+    pub proof: Option<VoidProof>,
+}
+
+impl Jobs {
+    /// Records a verdict. A replay is no news and no error.
+    pub async fn record_verdict(&self, verdict: &Verdict) -> Result<(), JobError> {
+        let mut tx = self.pool.begin().await?;
+        let job = repo::lock_in(&mut tx, verdict.job).await?;
+        if !note_in(&mut tx, verdict).await? {
+            return Ok(());
+        }
+        self.apply_verdict_in(&mut tx, &job, verdict).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn apply_verdict_in(&self, tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Result<(), JobError> {
+        let mut finding = verdict.finding.clone();
+        if let Evidence::Receipt(receipt) = &verdict.evidence {
+            match (hold_in(tx, job, &receipt.tx_hash).await?, &finding) {
+                (Hold::Current, _) => {}
+                // Called dead, and it paid after all: nobody but a person can say what that means.
+                (Hold::Dead, Finding::Settled { tx_hash }) => {
+                    finding = Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
+                }
+                (Hold::Dead | Hold::Settled, _) => {
+                    tracing::info!(job_id = %job.id, tx_hash = %receipt.tx_hash, "verdict about a closed nonce");
+                    return Ok(());
+                }
+            }
+        }
+        if finding == Finding::Reopened {
+            return send_again_in(tx, job).await;
+        }
+        let Step::Changed(change) = job.standing().apply(&Event::Verdict(finding.clone()))? else {
+            return Ok(());
+        };
+        if change.nonce != NonceFate::Keep || matches!(finding, Finding::Settled { .. }) {
+            close_attempts_in(tx, job, verdict).await?;
+        }
+        if let Some(proof) = &verdict.proof {
+            let proof = serde_json::to_value(proof)?;
+            sqlx::query("UPDATE jobs SET void_proof = $2 WHERE id = $1")
+                .bind(job.id.as_uuid())
+                .bind(proof)
+                .execute(&mut *tx)
+                .await?;
+        }
+        let paid_in_block = match (&finding, &verdict.evidence) {
+            (Finding::Settled { .. }, Evidence::Receipt(receipt)) => Some(receipt.block_number),
+            _ => None,
+        };
+        apply_in(tx, job, &change, &self.config.schedule, Closing { paid_in_block }).await?;
+        self.look_after_lane_in(tx, job, &finding).await
+    }
+
+    /// A foreign transaction at one of our nonces means that somebody else has the key, or that a person used it.
+    async fn look_after_lane_in(&self, tx: &mut PgConnection, job: &Job, finding: &Finding) -> Result<(), JobError> {
+        let (Finding::Void { reason }, Some(payer), Some(nonce)) = (finding, &job.payer, job.nonce) else {
+            return Ok(());
+        };
+        tracing::error!(
+            chain = %job.chain, address = %payer.address, nonce, job_id = %job.id, reason, "foreign transaction at our nonce"
+        );
+        ::metrics::counter!("bursar_execution_foreign_transactions_total", "chain" => job.chain.to_string()).increment(1);
+        if self.config.halt_on_foreign {
+            let reason = format!("nonce {nonce} was used by a transaction that is not ours: {reason}");
+            lane::repo::halt_in(tx, &job.chain, &payer.address, &reason).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Remembers the verdict; false if it was recorded before.
+async fn note_in(tx: &mut PgConnection, verdict: &Verdict) -> Result<bool, JobError> {
+    let noted = sqlx::query(
+        "INSERT INTO verdicts (id, job_id, finding, detail, at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(verdict.id)
+    .bind(verdict.job.as_uuid())
+    .bind(verdict.finding.name())
+    .bind(format!("{:?}", verdict.evidence))
+    .bind(verdict.at)
+    .execute(tx)
+    .await?;
+    Ok(noted.rows_affected() == 1)
+}
+
+/// How a transaction of a job stands with it.
+enum Hold {
+    /// At the nonce it holds, or without one because another system sent it.
+    Current,
+    /// Final already, by an earlier verdict.
+    Settled,
+    /// Void, reverted, or at a nonce that is closed.
+    Dead,
+}
+
+async fn hold_in(tx: &mut PgConnection, job: &Job, hash: &TxHash) -> Result<Hold, JobError> {
+    let row = sqlx::query("SELECT nonce, status FROM attempts WHERE job_id = $1 AND tx_hash = $2")
+        .bind(job.id.as_uuid())
+        .bind(hash.as_bytes().to_vec())
+        .fetch_optional(tx)
+        .await?;
+    let Some(row) = row else { return Err(JobError::ForeignHash { job: job.id, tx_hash: *hash }) };
+    let nonce: Option<i64> = row.try_get("nonce")?;
+    let held = nonce.is_none_or(|nonce| job.nonce.map(bigint) == Some(nonce));
+    Ok(match row.try_get("status")? {
+        "settled" => Hold::Settled,
+        "signed" | "broadcast" if held => Hold::Current,
+        _ => Hold::Dead,
+    })
+}
+
+/// The bytes go out again at the resend loop's next look.
+async fn send_again_in(tx: &mut PgConnection, job: &Job) -> Result<(), JobError> {
+    sqlx::query("UPDATE attempts SET last_sent_at = NULL WHERE job_id = $1 AND status IN ('signed', 'broadcast')")
+        .bind(job.id.as_uuid())
+        .execute(tx)
+        .await?;
+    tracing::warn!(job_id = %job.id, chain = %job.chain, "a block that held the payment was undone; sending again");
+    Ok(())
+}
+
+/// The winner of the nonce gets its receipt, everybody else at it can never land.
+async fn close_attempts_in(tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Result<(), JobError> {
+    if let Evidence::Receipt(receipt) = &verdict.evidence {
+        let status = match &verdict.finding {
+            Finding::Reverted { .. } => "reverted",
+            Finding::Settled { .. }
+            | Finding::Cancelled
+            | Finding::Void { .. }
+            | Finding::Stuck
+            | Finding::Reopened
+            | Finding::Contradicted { .. } => "settled",
+        };
+        sqlx::query(
+            "UPDATE attempts SET status = $3, gas_used = $4::numeric, gas_price = $5::numeric, block_number = $6
+             WHERE job_id = $1 AND tx_hash = $2",
+        )
+        .bind(job.id.as_uuid())
+        .bind(receipt.tx_hash.as_bytes().to_vec())
+        .bind(status)
+        .bind(receipt.gas_used.to_string())
+        .bind(receipt.gas_price.to_string())
+        .bind(bigint(receipt.block_number))
+        .execute(&mut *tx)
+        .await?;
+        if let Some(fee) = receipt.fee() {
+            sqlx::query("UPDATE jobs SET fee_paid_raw = fee_paid_raw + $2::numeric WHERE id = $1")
+                .bind(job.id.as_uuid())
+                .bind(fee.to_string())
+                .execute(&mut *tx)
+                .await?;
+        }
+        crate::metrics::gas_used(job, receipt.gas_used);
+    }
+    sqlx::query("UPDATE attempts SET status = 'void' WHERE job_id = $1 AND status IN ('reserved', 'signed', 'broadcast')")
+        .bind(job.id.as_uuid())
+        .execute(tx)
+        .await?;
+    Ok(())
+}

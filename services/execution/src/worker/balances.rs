@@ -1,0 +1,79 @@
+//! Reads what the wallets of a chain hold, on a timer, and keeps the gauges of jobs.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{PgPool, Row as _};
+use types::ChainName;
+use worker::{Tick, Ticked};
+
+use super::WorkError;
+use crate::sql::unsigned;
+use crate::wallet::Wallets;
+
+/// How often it looks whether a wallet was never read.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct BalanceWorker {
+    pool: PgPool,
+    chain: ChainName,
+    wallets: Wallets,
+    every: Duration,
+    last: Option<Instant>,
+}
+
+impl BalanceWorker {
+    pub const EVERY: Duration = EVERY;
+
+    pub fn new(pool: PgPool, chain: ChainName, wallets: Wallets, every: Duration) -> Self {
+        Self { pool, chain, wallets, every, last: None }
+    }
+
+    /// Whether a wallet or an asset is new and nothing is known about it.
+    async fn unread(&self) -> Result<bool, WorkError> {
+        let unread: bool = sqlx::query_scalar(
+            "SELECT EXISTS (
+                 SELECT FROM wallet_holdings AS h JOIN operation_wallets AS w ON w.id = h.wallet_id
+                 WHERE w.chain = $1 AND w.status <> 'retired' AND h.refreshed_at IS NULL
+             )",
+        )
+        .bind(self.chain.as_str())
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(unread)
+    }
+
+    async fn gauges(&self) -> Result<(), WorkError> {
+        let rows = sqlx::query(include_str!("../../queries/job_gauges.sql"))
+            .bind(self.chain.as_str())
+            .fetch_all(&self.pool)
+            .await?;
+        for row in &rows {
+            let labels = [
+                ("chain", self.chain.to_string()),
+                ("queue", row.try_get("queue")?),
+                ("status", row.try_get("status")?),
+            ];
+            metrics::gauge!("bursar_execution_jobs", &labels).set(unsigned(row, "count")? as f64);
+            metrics::gauge!("bursar_execution_oldest_job_seconds", &labels).set(unsigned(row, "oldest_s")? as f64);
+            metrics::gauge!("bursar_execution_blocked_jobs", &labels).set(unsigned(row, "blocked")? as f64);
+        }
+        Ok(())
+    }
+}
+
+impl Tick for BalanceWorker {
+    type Error = WorkError;
+
+    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+        let due = self.last.is_none_or(|last| last.elapsed() >= self.every);
+        if due {
+            self.gauges().await?;
+        }
+        if due || self.unread().await? {
+            self.last = Some(Instant::now());
+            self.wallets.refresh(&self.chain, &[]).await?;
+        }
+        Ok(Ticked::Idle { next: None })
+    }
+}

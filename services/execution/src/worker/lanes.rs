@@ -1,0 +1,163 @@
+//! Looks after nonce lanes: finds nonces that nobody holds and that keep the ones above them from being mined, and has them
+//! closed; keeps the gauges.
+//!
+//! A gap is normally taken by the wallet's next payment. One that stays is closed by a filler: a job that pays nobody and is
+//! born being given up, so that it goes through the same protocol, the same guard and the same verdict as any other.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use chain::{Anchor, ChainEdge as _};
+use db::Due;
+use sqlx::{PgPool, Row as _};
+use types::{Address, ChainName, JobId, Priority, RawAmount};
+use worker::{Tick, Ticked};
+
+use super::WorkError;
+use crate::chains::{ChainHandle, Chains};
+use crate::job::{JobError, JobQueue};
+use crate::lane::repo::{self as lanes, Taken};
+use crate::sql::{bigint, unsigned};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(2);
+/// Fillers made in one look.
+const BATCH: usize = 32;
+
+#[derive(Debug)]
+pub struct LaneWorker {
+    pool: PgPool,
+    chain: ChainName,
+    chains: Chains,
+    /// How long a gap may wait for a payment.
+    patience: Duration,
+    /// Since when each gap was seen.
+    seen: HashMap<(String, u64), Instant>,
+}
+
+impl LaneWorker {
+    pub const EVERY: Duration = EVERY;
+
+    pub fn new(pool: PgPool, chain: ChainName, chains: Chains, patience: Duration) -> Self {
+        Self { pool, chain, chains, patience, seen: HashMap::new() }
+    }
+
+    async fn look_at(&mut self, address: Address, handle: &ChainHandle) -> Result<usize, WorkError> {
+        let Ok(Anchor::Nonce { mined, pending }) = handle.edge.anchor(&address).await else { return Ok(0) };
+        let gaps = self.gaps(&address, pending).await?;
+        let text = address.to_string();
+        self.seen.retain(|(of, nonce), _| *of != text || gaps.contains(nonce));
+        let now = Instant::now();
+        let mut ripe = Vec::new();
+        for nonce in gaps {
+            let since = *self.seen.entry((text.clone(), nonce)).or_insert(now);
+            if now.duration_since(since) >= self.patience {
+                ripe.push(nonce);
+            }
+        }
+        ripe.truncate(BATCH);
+        if ripe.is_empty() {
+            return Ok(0);
+        }
+        self.fill(&address, (mined, pending), &ripe).await
+    }
+
+    /// Nonces below the highest open one that neither the pool nor anybody here has.
+    async fn gaps(&self, address: &Address, pending: u64) -> Result<BTreeSet<u64>, WorkError> {
+        let rows = sqlx::query(
+            "SELECT nonce, state FROM lane_nonces WHERE chain = $1 AND address = $2 AND nonce >= $3 ORDER BY nonce",
+        )
+        .bind(self.chain.as_str())
+        .bind(address.to_string())
+        .bind(bigint(pending))
+        .fetch_all(&self.pool)
+        .await?;
+        let (mut held, mut highest) = (BTreeSet::new(), None);
+        for row in &rows {
+            let nonce = unsigned(row, "nonce")?;
+            match row.try_get("state")? {
+                "free" => {}
+                "open" => {
+                    held.insert(nonce);
+                    highest = Some(nonce);
+                }
+                _ => {
+                    held.insert(nonce);
+                }
+            }
+        }
+        let Some(highest) = highest else { return Ok(BTreeSet::new()) };
+        Ok((pending..highest).filter(|nonce| !held.contains(nonce)).take(BATCH).collect())
+    }
+
+    /// Makes a filler for each gap that is still one under the lane's lock.
+    async fn fill(&self, address: &Address, (mined, pending): (u64, u64), gaps: &[u64]) -> Result<usize, WorkError> {
+        let mut tx = self.pool.begin().await?;
+        let mut state = lanes::lock_in(&mut tx, &self.chain, address, mined, pending).await?;
+        let mut taken = Vec::new();
+        for nonce in gaps {
+            if state.lane.fill(*nonce).is_ok() {
+                taken.push(Taken { nonce: *nonce, job: JobId::new(), committed: RawAmount::ZERO });
+            }
+        }
+        for filler in &taken {
+            let inserted = sqlx::query(include_str!("../../queries/insert_filler.sql"))
+                .bind(filler.job.as_uuid())
+                .bind(self.chain.as_str())
+                .bind(address.to_string())
+                .bind(format!("closes the gap at nonce {}", filler.nonce))
+                .bind(Priority::Urgent.rank())
+                .execute(&mut *tx)
+                .await?;
+            db::expect_one(inserted).map_err(|_| JobError::Conflict)?;
+        }
+        let written = lanes::take_in(&mut tx, &self.chain, address, state.lane.next, &taken).await?;
+        if written != taken.len() as u64 {
+            return Err(JobError::Conflict.into());
+        }
+        let queue = JobQueue::Withdrawal.on(&self.chain);
+        for filler in &taken {
+            queue.push_in(&mut tx, filler.job.as_uuid(), Priority::Urgent, Due::Now).await?;
+        }
+        tx.commit().await?;
+        if !taken.is_empty() {
+            tracing::warn!(chain = %self.chain, %address, ?gaps, "gaps in a lane are being closed");
+            metrics::counter!("bursar_execution_gaps_filled_total", "chain" => self.chain.to_string())
+                .increment(taken.len() as u64);
+        }
+        Ok(taken.len())
+    }
+
+    async fn gauges(&self) -> Result<(), WorkError> {
+        let row = sqlx::query(
+            "SELECT count(*) FILTER (WHERE halted_reason IS NOT NULL) AS halted,
+                    coalesce(sum(foreign_seen), 0)::bigint AS foreign_seen FROM lanes WHERE chain = $1",
+        )
+        .bind(self.chain.as_str())
+        .fetch_one(&self.pool)
+        .await?;
+        let chain = || self.chain.to_string();
+        metrics::gauge!("bursar_execution_lanes_halted", "chain" => chain()).set(unsigned(&row, "halted")? as f64);
+        metrics::gauge!("bursar_execution_foreign_nonces", "chain" => chain())
+            .set(unsigned(&row, "foreign_seen")? as f64);
+        Ok(())
+    }
+}
+
+impl Tick for LaneWorker {
+    type Error = WorkError;
+
+    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+        let Some(handle) = self.chains.get(&self.chain).await? else { return Ok(Ticked::Idle { next: None }) };
+        self.gauges().await?;
+        let format = handle.settings.kind.address_format();
+        let busy: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
+            .bind(self.chain.as_str())
+            .fetch_all(&self.pool)
+            .await?;
+        for address in busy.iter().filter_map(|text| Address::parse(format, text).ok()) {
+            self.look_at(address, &handle).await?;
+        }
+        Ok(Ticked::Idle { next: None })
+    }
+}

@@ -1,0 +1,218 @@
+//! Sending stored bytes to every node, and noting that confirmation now has the word.
+//!
+//! Where it could hurt, and what holds:
+//! - A crash before, during or after sending: the bytes are stored; sending them again is harmless, and the job is still
+//!   claimed by whoever comes next.
+//! - The node took them and its answer is lost: the outcome is unknown, which changes nothing: the job is confirming, and the
+//!   same bytes are sent again until a verdict ends it.
+//! - A job is called confirming and nobody watches: the watch is a row of the same transaction.
+
+use std::collections::HashMap;
+
+use chain::{Advice, Broadcast, BroadcastOutcome, ChainEdge as _};
+use db::queue::NewJob;
+use db::{Due, Lease};
+use proto::confirmation::v1 as confirmation;
+use proto::intent::v1 as intent;
+use proto::intent::v1::record_progress_request::Progress;
+use sqlx::{PgConnection, Row as _};
+use types::{JobId, TxHash};
+use uuid::Uuid;
+
+use super::WorkError;
+use super::batch::{Bench, Work};
+use crate::job::{AttemptKind, AttemptStatus, Job, Wanted, repo};
+use crate::outbox::{Told, tell_in};
+
+/// How long after "too cheap" the fee is raised.
+const BUMP_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+
+impl Bench {
+    /// Sends stored bytes and moves their jobs to confirming.
+    pub async fn send(&self, mut work: Vec<Work>) -> Result<(), WorkError> {
+        if work.is_empty() {
+            return Ok(());
+        }
+        // In the order of nonces: a pool takes a gapless series at once and may refuse one that comes too early.
+        work.sort_by(|a, b| (a.attempt.address.body(), a.attempt.nonce).cmp(&(b.attempt.address.body(), b.attempt.nonce)));
+        let raw: Vec<Vec<u8>> = work.iter().filter_map(|work| work.attempt.raw.clone()).collect();
+        let sent = self.chain.edge.broadcast(&raw).await;
+        self.checkpoints.pass("execution.after_broadcast").await;
+        let outcomes: HashMap<TxHash, Broadcast> = sent.into_iter().map(|sent| (sent.hash, sent)).collect();
+        self.confirm(&work, &outcomes).await?;
+        self.checkpoints.pass("execution.after_confirm").await;
+        Ok(())
+    }
+
+    async fn confirm(&self, work: &[Work], outcomes: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
+        let leases: Vec<Lease> = work.iter().map(|work| work.item.lease.clone()).collect();
+        let mut tx = self.pool.begin().await?;
+        let held = self.held_in(&mut tx, &leases).await?;
+        let ours: Vec<&Work> = work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
+        let outcome = |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
+        let sends: Vec<(Uuid, Option<&BroadcastOutcome>)> =
+            ours.iter().map(|work| (work.attempt.id.as_uuid(), outcome(work))).collect();
+        note_sends_in(&mut tx, &sends).await?;
+        let moved = move_in(&mut tx, &ours, &outcome).await?;
+        let confirming: Vec<&&Work> = ours.iter().filter(|work| moved.contains_key(&work.item.job.id)).collect();
+        let mut told = watches_in(&mut tx, &confirming).await?;
+        for work in &confirming {
+            let blocked = outcome(work).and_then(unfunded);
+            told.extend(progress(&work.item.job, blocked.as_deref()));
+        }
+        tell_in(&mut tx, &told).await.map_err(crate::job::JobError::from)?;
+        let again: Vec<NewJob> = confirming
+            .iter()
+            .filter(|work| outcome(work).is_some_and(|outcome| outcome.advice() == Advice::Bump))
+            .map(|work| NewJob {
+                job_id: work.item.lease.job_id,
+                priority: work.item.job.priority,
+                due: Due::In(BUMP_PAUSE),
+            })
+            .collect();
+        self.queue.complete_many_in(&mut tx, &leases).await?;
+        self.queue.push_many_in(&mut tx, &again).await?;
+        tx.commit().await?;
+        for work in confirming {
+            log(work, outcome(work));
+        }
+        Ok(())
+    }
+}
+
+fn log(work: &Work, outcome: Option<&BroadcastOutcome>) {
+    let (job, attempt) = (&work.item.job, &work.attempt);
+    tracing::info!(
+        job_id = %job.id, withdrawal_id = job.withdrawal.map(tracing::field::display), chain = %job.chain,
+        asset = %job.symbol, amount = %job.amount, from = %attempt.address, to = %job.to, nonce = attempt.nonce,
+        tx_hash = attempt.tx_hash.map(tracing::field::display), kind = attempt.kind.as_str(),
+        outcome = outcome.map(BroadcastOutcome::label), retry_count = job.tries, max_retries = job.max_tries,
+        "transaction broadcast"
+    );
+    crate::metrics::job_sent(job);
+}
+
+/// Why the bytes have to wait for money, if that is what the nodes say.
+pub fn unfunded(outcome: &BroadcastOutcome) -> Option<String> {
+    (outcome.advice() == Advice::Fund).then(|| "the wallet cannot pay for its transaction; it is sent again".to_owned())
+}
+
+/// What intent hears about a job that was blocked, or is now.
+pub fn progress(job: &Job, blocked: Option<&str>) -> Option<Told> {
+    let withdrawal = job.withdrawal?;
+    let progress = match (job.blocked.as_deref(), blocked) {
+        (None, Some(reason)) => Progress::Blocked(intent::Blocked { reason: reason.to_owned() }),
+        (Some(before), Some(reason)) if before != reason => {
+            Progress::Blocked(intent::Blocked { reason: reason.to_owned() })
+        }
+        (Some(_), None) => Progress::Unblocked(intent::Unblocked {}),
+        (None, None) | (Some(_), Some(_)) => return None,
+    };
+    Some(Told::progress(withdrawal, progress).traced(job.trace.clone()))
+}
+
+/// Notes that attempts were sent, and what the nodes said.
+pub async fn note_sends_in(
+    tx: &mut PgConnection,
+    sends: &[(Uuid, Option<&BroadcastOutcome>)],
+) -> Result<(), sqlx::Error> {
+    let error = |outcome: Option<&BroadcastOutcome>| match outcome {
+        Some(outcome) if outcome.in_pool() => None,
+        Some(outcome) => Some(outcome.to_string()),
+        None => Some("not sent".to_owned()),
+    };
+    sqlx::query(include_str!("../../queries/note_sends.sql"))
+        .bind(sends.iter().map(|(id, _)| *id).collect::<Vec<_>>())
+        .bind(sends.iter().map(|(_, outcome)| outcome.is_some_and(|o| o.in_pool())).collect::<Vec<_>>())
+        .bind(sends.iter().map(|(_, outcome)| error(*outcome)).collect::<Vec<_>>())
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// Moves jobs to confirming unless a verdict or an operator was faster; returns those moved.
+async fn move_in<'a>(
+    tx: &mut PgConnection,
+    work: &[&'a Work],
+    outcome: &impl Fn(&'a Work) -> Option<&'a BroadcastOutcome>,
+) -> Result<HashMap<JobId, ()>, WorkError> {
+    let error = |work: &&'a Work| match outcome(work) {
+        Some(outcome) if outcome.in_pool() => None,
+        Some(outcome) => Some(outcome.to_string()),
+        None => None,
+    };
+    let wanted = |work: &&'a Work| {
+        let again = match work.attempt.kind {
+            AttemptKind::Pay => Wanted::Bump,
+            AttemptKind::Cancel => Wanted::Cancel,
+        };
+        outcome(work).is_some_and(|outcome| outcome.advice() == Advice::Bump).then(|| again.as_str())
+    };
+    let hash = |work: &&'a Work| work.attempt.tx_hash.map(|hash| hash.as_bytes().to_vec());
+    let rows = sqlx::query(include_str!("../../queries/confirm_jobs.sql"))
+        .bind(work.iter().map(|work| work.item.lease.job_id).collect::<Vec<_>>())
+        .bind(work.iter().map(hash).collect::<Vec<_>>())
+        .bind(work.iter().map(|work| work.attempt.kind.as_str()).collect::<Vec<_>>())
+        .bind(work.iter().map(error).collect::<Vec<_>>())
+        .bind(work.iter().map(|work| outcome(work).and_then(unfunded)).collect::<Vec<_>>())
+        .bind(work.iter().map(wanted).collect::<Vec<_>>())
+        .fetch_all(tx)
+        .await?;
+    let ids = rows.iter().map(|row| Ok((JobId::from_uuid(row.try_get("id")?), ())));
+    ids.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
+}
+
+/// A watch for each job, over every transaction of its nonce that could land.
+async fn watches_in(tx: &mut PgConnection, work: &[&&Work]) -> Result<Vec<Told>, WorkError> {
+    let ids: Vec<Uuid> = work.iter().map(|work| work.item.lease.job_id).collect();
+    let attempts = repo::attempts(&mut *tx, &ids).await?;
+    let references = references_in(tx, &ids).await?;
+    let told = work.iter().filter_map(|work| {
+        let job = &work.item.job;
+        let transactions = attempts
+            .get(&job.id)?
+            .iter()
+            .filter(|attempt| attempt.nonce == work.attempt.nonce && attempt.status != AttemptStatus::Reserved)
+            .filter_map(|attempt| {
+                Some(confirmation::WatchedTransaction {
+                    tx_hash: attempt.tx_hash?.to_string(),
+                    is_cancellation: attempt.kind == AttemptKind::Cancel,
+                    nonce: attempt.nonce,
+                    expires_at: None,
+                    reference_block: references.get(&attempt.id.as_uuid()).copied().unwrap_or(0),
+                })
+            })
+            .collect();
+        Some(Told::watch(&watch_request(job, transactions)?).traced(job.trace.clone()))
+    });
+    Ok(told.collect())
+}
+
+async fn references_in(tx: &mut PgConnection, jobs: &[Uuid]) -> Result<HashMap<Uuid, u64>, WorkError> {
+    let rows = sqlx::query("SELECT id, reference_block FROM attempts WHERE job_id = ANY ($1)")
+        .bind(jobs)
+        .fetch_all(tx)
+        .await?;
+    let read = rows.iter().map(|row| Ok((row.try_get("id")?, crate::sql::unsigned(row, "reference_block")?)));
+    read.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
+}
+
+/// What confirmation is asked to watch.
+pub fn watch_request(
+    job: &Job,
+    transactions: Vec<confirmation::WatchedTransaction>,
+) -> Option<confirmation::PutWatchRequest> {
+    let payer = job.payer.as_ref()?;
+    Some(confirmation::PutWatchRequest {
+        job_id: job.id.to_string(),
+        withdrawal_id: job.withdrawal.map(|id| id.to_string()).unwrap_or_default(),
+        chain: job.chain.to_string(),
+        effect: Some(confirmation::ExpectedEffect {
+            from_address: payer.address.to_string(),
+            to_address: job.to.to_string(),
+            amount_raw: job.amount.to_string(),
+            contract_address: job.contract.map(|contract| contract.to_string()).unwrap_or_default(),
+        }),
+        transactions,
+    })
+}

@@ -1,0 +1,10 @@
+//! The gateway as a whole: gRPC in front, real PostgreSQL behind.
+
+mod audit;
+mod control;
+mod groups;
+mod hostile;
+mod idempotency;
+mod limits;
+mod outage;
+mod support;

@@ -1,0 +1,422 @@
+//! A running gateway with two wallet groups, three approvers and a confirmation key, and builders of requests.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use ed25519_dalek::{Signer, SigningKey};
+use proto::signer::v1 as pb;
+use proto::signer::v1::signer_service_client::SignerServiceClient;
+use rpc::{Client, ClientConfig, Secret};
+use service::Running;
+use signer_gateway::SignerGateway;
+use testkit::Database;
+use tonic::{Code, Status};
+use types::{
+    Address, AddressFormat, JobId, Payment, PaymentDigest, RawAmount, TxHash, WithdrawalId, approval_message,
+    void_message,
+};
+
+/// Public test phrase; its first wallet is [`HOT`].
+pub const PHRASE: &str = "test test test test test test test test test test test junk";
+pub const HOT: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
+pub const CUSTOMER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+pub const STRANGER: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+pub const TOKEN: &str = "0x5FbDB2315678afecb367f032d93F642f64180aa3";
+pub const COLD: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+pub const UNSEAL_KEY: &str = "correct horse battery staple";
+pub const ETHER: u128 = 1_000_000_000_000_000_000;
+
+pub type SignerClient = SignerServiceClient<Client>;
+
+pub struct Gateway {
+    pub running: Running<SignerGateway>,
+    pub database: Database,
+    pub service: SignerClient,
+    pub operator: SignerClient,
+    pub operation_group: String,
+    pub deposit_group: String,
+    pub deposit_address: String,
+    keys: Keys,
+}
+
+struct Keys {
+    service: (Secret, String),
+    operator: (Secret, String),
+}
+
+pub fn approver(name: &str) -> SigningKey {
+    let seed: [u8; 32] = <[u8; 32]>::try_from(name.repeat(32).as_bytes()[..32].to_vec()).expect("32 bytes");
+    SigningKey::from_bytes(&seed)
+}
+
+pub fn confirmation() -> SigningKey {
+    SigningKey::from_bytes(&[77; 32])
+}
+
+fn public(key: &SigningKey) -> String {
+    hex::encode(key.verifying_key().to_bytes())
+}
+
+fn config(url: &str, keys: &Keys, unseal: bool) -> String {
+    let mut text = format!(
+        r#"
+        [server]
+        listen = "127.0.0.1:0"
+        [database]
+        url = "{url}"
+        acquire_timeout_ms = 2000
+        [[auth.keys]]
+        name = "execution"
+        sha256 = "{}"
+        roles = ["service:execution"]
+        [[auth.keys]]
+        name = "olga"
+        sha256 = "{}"
+        roles = ["operator", "auditor"]
+        [seal]
+        memory_kib = 8192
+        iterations = 1
+        "#,
+        keys.service.1, keys.operator.1
+    );
+    if unseal {
+        text.push_str(&format!("unseal_key = \"{UNSEAL_KEY}\"\n"));
+    }
+    text.push_str(&policy());
+    text
+}
+
+fn policy() -> String {
+    let approvers: String = ["alice", "bob", "carol"]
+        .iter()
+        .map(|name| {
+            format!("[[policy.approvers]]\nname = \"{name}\"\npublic_key = \"{}\"\n", public(&approver(name)))
+        })
+        .collect();
+    format!(
+        r#"
+        [policy]
+        confirmation_keys = ["{}"]
+        {approvers}
+        # A second key of the same human.
+        [[policy.approvers]]
+        name = "alice-phone"
+        person = "alice"
+        public_key = "{}"
+        [chains.bsc]
+        address_format = "evm"
+        chain_id = 31337
+        native = "BNB"
+        max_fee = "10000000000000000"
+        fee_window = {{ window_s = 3600, amount = "1000000000000000000" }}
+        max_top_up = "50000000000000000"
+        top_up_window = {{ window_s = 3600, amount = "100000000000000000" }}
+        max_bumps = 3
+        cold_storage = ["{COLD}"]
+        [chains.bsc.assets.BNB]
+        max_transaction = "10000000000000000000"
+        window = {{ window_s = 3600, amount = "15000000000000000000" }}
+        tiers = [{{ up_to = "1000000000000000000", approvals = 1 }}, {{ approvals = 2 }}]
+        [chains.bsc.assets.USDT]
+        contract = "{TOKEN}"
+        max_transaction = "1000000000"
+        tiers = [{{ approvals = 2 }}]
+        [[chains.bsc.duties]]
+        contract = "{TOKEN}"
+        methods = ["claim(uint256)"]
+        [chains.tron]
+        address_format = "tron"
+        native = "TRX"
+        max_fee = "100000000"
+        [chains.tron.assets.TRX]
+        max_transaction = "1000000000"
+        tiers = [{{ approvals = 1 }}]
+        "#,
+        public(&confirmation()),
+        public(&approver("alice-phone")),
+    )
+}
+
+pub fn client(running: &Running<SignerGateway>, key: &Secret) -> SignerClient {
+    let mut config = ClientConfig::new(running.url()).with_key(key.clone());
+    // A test wants to see the first answer.
+    config.retry.max_attempts = 1;
+    SignerServiceClient::new(rpc::connect_lazy(&config).expect("client"))
+}
+
+impl Gateway {
+    pub async fn start() -> Self {
+        let database = testkit::postgres().await;
+        let url = database.url().to_owned();
+        Self::start_on(database, &url).await
+    }
+
+    /// With the database behind another address, such as a fault proxy's.
+    pub async fn start_on(database: Database, url: &str) -> Self {
+        let migrator = <SignerGateway as service::Service>::migrator().expect("migrations");
+        db::migrate::run(&database.pool().await, migrator).await.expect("migrated");
+        let keys = Keys { service: rpc::auth::new_key(), operator: rpc::auth::new_key() };
+        let running = service::launch::<SignerGateway>(&config(url, &keys, true)).await.expect("started");
+        let service = client(&running, &keys.service.0);
+        let mut operator = client(&running, &keys.operator.0);
+        let imported = operator
+            .import_wallet_group(pb::ImportWalletGroupRequest {
+                name: "hot".to_owned(),
+                purpose: "operation".to_owned(),
+                recovery_phrase: PHRASE.to_owned(),
+                passphrase: String::new(),
+            })
+            .await
+            .expect("imported")
+            .into_inner();
+        let created = operator
+            .create_wallet_group(pb::CreateWalletGroupRequest {
+                name: "deposits".to_owned(),
+                purpose: "deposit".to_owned(),
+                words: 12,
+                reveal_phrase: false,
+            })
+            .await
+            .expect("created")
+            .into_inner();
+        let deposit_group = created.group.expect("group").id;
+        let mut gateway = Self {
+            running,
+            database,
+            service,
+            operator,
+            operation_group: imported.group.expect("group").id,
+            deposit_group: deposit_group.clone(),
+            deposit_address: String::new(),
+            keys,
+        };
+        gateway.deposit_address = gateway.derive(&deposit_group, 7).await;
+        gateway
+    }
+
+    /// Stops the process and starts another on the same database.
+    pub async fn restart(mut self, unseal: bool) -> Self {
+        self.running.stop().await.expect("stopped");
+        let text = config(self.database.url(), &self.keys, unseal);
+        self.running = service::launch::<SignerGateway>(&text).await.expect("started");
+        self.service = client(&self.running, &self.keys.service.0);
+        self.operator = client(&self.running, &self.keys.operator.0);
+        self
+    }
+
+    pub async fn derive(&mut self, group: &str, index: u32) -> String {
+        let request = pb::DeriveAddressesRequest {
+            wallet_group_id: group.to_owned(),
+            address_format: "evm".to_owned(),
+            from_index: index,
+            count: 1,
+        };
+        let derived = self.operator.derive_addresses(request).await.expect("derived").into_inner();
+        derived.addresses[0].address.clone()
+    }
+
+    pub async fn register(&mut self, wallet: pb::OperationWallet) -> Result<(), Status> {
+        let request = pb::RegisterOperationWalletRequest { wallet: Some(wallet) };
+        self.operator.register_operation_wallet(request).await.map(|_| ())
+    }
+
+    pub async fn register_hot(&mut self) {
+        let wallet = pb::OperationWallet {
+            chain: "bsc".to_owned(),
+            address: HOT.to_owned(),
+            wallet_group_id: self.operation_group.clone(),
+            derivation_index: 0,
+        };
+        self.register(wallet).await.expect("registered");
+    }
+
+    pub async fn sign(&self, request: &pb::SignTransactionRequest) -> Result<pb::SignTransactionResponse, Status> {
+        self.service.clone().sign_transaction(request.clone()).await.map(tonic::Response::into_inner)
+    }
+
+    pub async fn audit(&self) -> Vec<pb::AuditEntry> {
+        let request = pb::ListAuditRequest { after_sequence: 0, page_size: 1000 };
+        self.operator.clone().list_audit(request).await.expect("listed").into_inner().entries
+    }
+
+    pub async fn verify(&self, anchor: Option<(u64, String)>) -> pb::VerifyAuditResponse {
+        let (expected_sequence, expected_hash) = anchor.unwrap_or_default();
+        let request = pb::VerifyAuditRequest { expected_hash, expected_sequence };
+        self.operator.clone().verify_audit(request).await.expect("verified").into_inner()
+    }
+
+    /// Expects a refusal, and that the log tells of it.
+    pub async fn refused(&self, request: &pb::SignTransactionRequest, code: Code, audit_reason: &str) {
+        let status = self.sign(request).await.expect_err(audit_reason);
+        assert_eq!(status.code(), code, "{audit_reason}: {status:?}");
+        let wanted = audit_reason.replace('.', "_").to_ascii_uppercase();
+        assert_eq!(rpc::error::reason_of(&status).as_deref(), Some(wanted.as_str()), "{status:?}");
+        let entries = self.audit().await;
+        let last = entries.last().expect("an entry");
+        assert_eq!((last.decision.as_str(), last.reason.as_str()), ("refused", audit_reason));
+        assert!(last.detail.contains(&request.idempotency_key), "{}", last.detail);
+    }
+}
+
+/// A withdrawal in the making; fields are changed before it is approved or asked for.
+#[derive(Clone)]
+pub struct Withdrawal {
+    pub group: String,
+    pub id: WithdrawalId,
+    pub job: JobId,
+    pub attempt: u32,
+    pub to: String,
+    pub amount: u128,
+    pub token: bool,
+    pub nonce: u64,
+    pub max_fee: u128,
+    pub epoch: u64,
+    pub requested_by: String,
+    pub approvals: Vec<pb::ApprovalProof>,
+    pub void: Option<pb::VoidAttestation>,
+}
+
+impl Withdrawal {
+    pub fn new(gateway: &Gateway, nonce: u64) -> Self {
+        Self {
+            group: gateway.operation_group.clone(),
+            id: WithdrawalId::new(),
+            job: JobId::new(),
+            attempt: 1,
+            to: CUSTOMER.to_owned(),
+            amount: 2 * ETHER,
+            token: false,
+            nonce,
+            max_fee: 5_000_000_000,
+            epoch: 1,
+            requested_by: "rita".to_owned(),
+            approvals: Vec::new(),
+            void: None,
+        }
+        .approved_by(&["alice", "bob"])
+    }
+
+    pub fn digest(&self) -> PaymentDigest {
+        PaymentDigest::compute(&Payment {
+            id: self.id,
+            chain: &"bsc".parse().expect("chain"),
+            asset: &self.asset().parse().expect("asset"),
+            destination: &Address::parse(AddressFormat::Evm, &self.to).expect("address"),
+            amount: RawAmount::from(self.amount),
+        })
+    }
+
+    pub fn asset(&self) -> &'static str {
+        if self.token { "USDT" } else { "BNB" }
+    }
+
+    pub fn approved_by(self, names: &[&str]) -> Self {
+        let expires_at = Utc::now() + TimeDelta::hours(1);
+        self.approved_until(names, expires_at)
+    }
+
+    pub fn approved_until(mut self, names: &[&str], expires_at: DateTime<Utc>) -> Self {
+        let digest = self.digest();
+        self.approvals = names.iter().map(|name| approval(digest, name, expires_at)).collect();
+        self
+    }
+
+    pub fn request(&self) -> pb::SignTransactionRequest {
+        let (from, to) = (HOT.to_owned(), self.to.clone());
+        let action = if self.token {
+            pb::tx_intent::Action::Erc20Transfer(pb::Erc20Transfer {
+                from,
+                to,
+                amount: self.amount.to_string(),
+                contract_address: TOKEN.to_owned(),
+            })
+        } else {
+            let amount_wei = self.amount.to_string();
+            pb::tx_intent::Action::NativeTransfer(pb::NativeTransfer { from, to, amount_wei })
+        };
+        self.request_for(action)
+    }
+
+    pub fn cancellation(&self) -> pb::SignTransactionRequest {
+        let from = HOT.to_owned();
+        self.request_for(pb::tx_intent::Action::Cancellation(pb::Cancellation { from }))
+    }
+
+    fn request_for(&self, action: pb::tx_intent::Action) -> pb::SignTransactionRequest {
+        let authorization = pb::WithdrawalAuthorization {
+            withdrawal_id: self.id.to_string(),
+            asset: self.asset().to_owned(),
+            requested_by: self.requested_by.clone(),
+            approvals: self.approvals.clone(),
+        };
+        pb::SignTransactionRequest {
+            idempotency_key: format!("{}/{}", self.job, self.attempt),
+            chain: "bsc".to_owned(),
+            wallet_group_id: self.group.clone(),
+            derivation_index: 0,
+            tx_intent: Some(pb::TxIntent { action: Some(action) }),
+            parameters: Some(evm(self.nonce, self.max_fee)),
+            authorization: Some(pb::Authorization {
+                kind: Some(pb::authorization::Kind::Withdrawal(authorization)),
+                void_attestation: self.void.clone(),
+            }),
+            job_id: self.job.to_string(),
+            lease_epoch: self.epoch,
+        }
+    }
+}
+
+pub fn evm(nonce: u64, max_fee: u128) -> pb::sign_transaction_request::Parameters {
+    pb::sign_transaction_request::Parameters::Evm(pb::EvmParameters {
+        chain_id: 31337,
+        nonce,
+        gas_limit: 65_000,
+        max_fee_per_gas: max_fee.to_string(),
+        max_priority_fee_per_gas: (max_fee / 2).to_string(),
+        gas_price: String::new(),
+    })
+}
+
+pub fn approval(digest: PaymentDigest, name: &str, expires_at: DateTime<Utc>) -> pb::ApprovalProof {
+    let message = approval_message(digest, name, expires_at.timestamp());
+    pb::ApprovalProof {
+        approver: name.to_owned(),
+        signature: approver(name).sign(&message).to_bytes().to_vec(),
+        expires_at: Some(proto::time::timestamp(expires_at)),
+    }
+}
+
+pub fn attestation(job: JobId, hashes: &[&str], key: &SigningKey) -> pb::VoidAttestation {
+    let at = Utc::now();
+    let parsed: Vec<TxHash> = hashes.iter().map(|text| text.parse().expect("hash")).collect();
+    pb::VoidAttestation {
+        job_id: job.to_string(),
+        tx_hashes: hashes.iter().map(|text| (*text).to_owned()).collect(),
+        signature: key.sign(&void_message(job, &parsed, at.timestamp())).to_bytes().to_vec(),
+        attested_at: Some(proto::time::timestamp(at)),
+    }
+}
+
+/// A sweep or top-up of a fresh job.
+pub fn own_transfer(
+    group: &str,
+    from: (&str, u32),
+    to: (&str, u128),
+    kind: impl FnOnce(String) -> pb::authorization::Kind,
+) -> pb::SignTransactionRequest {
+    let job = JobId::new();
+    let transfer = pb::NativeTransfer {
+        from: from.0.to_owned(),
+        to: to.0.to_owned(),
+        amount_wei: to.1.to_string(),
+    };
+    pb::SignTransactionRequest {
+        idempotency_key: format!("{job}/1"),
+        chain: "bsc".to_owned(),
+        wallet_group_id: group.to_owned(),
+        derivation_index: from.1,
+        tx_intent: Some(pb::TxIntent { action: Some(pb::tx_intent::Action::NativeTransfer(transfer)) }),
+        parameters: Some(evm(0, 5_000_000_000)),
+        authorization: Some(pb::Authorization { kind: Some(kind(job.to_string())), void_attestation: None }),
+        job_id: job.to_string(),
+        lease_epoch: 1,
+    }
+}

@@ -1,0 +1,135 @@
+//! Withdrawals requested and approved as customers and approvers do.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ed25519_dalek::{Signer, SigningKey};
+use proto::intent::v1 as pb;
+use proto::intent::v1::intent_service_client::IntentServiceClient;
+use rpc::Client;
+use types::{Address, AddressFormat, Payment, PaymentDigest, approval_message};
+
+use crate::stack::Stack;
+
+/// A withdrawal under way, with a destination that no other payment has.
+#[derive(Debug, Clone)]
+pub struct Ordered {
+    pub id: String,
+    pub asset: String,
+    pub amount_raw: String,
+    pub destination: Address,
+}
+
+/// Requests and approves withdrawals on one stack.
+#[derive(Debug)]
+pub struct Customer {
+    requester: IntentServiceClient<Client>,
+    approvers: Vec<(String, SigningKey, IntentServiceClient<Client>)>,
+}
+
+impl Customer {
+    pub fn of(stack: &Stack) -> Result<Self> {
+        let requester = IntentServiceClient::new(stack.client("intent", "requester")?);
+        let approver = |name: &str| -> Result<_> {
+            let key = SigningKey::from_bytes(&stack.approver_seed(name)?);
+            Ok((name.to_owned(), key, IntentServiceClient::new(stack.client("intent", name)?)))
+        };
+        let approvers = ["approver-1", "approver-2"].into_iter().map(approver).collect::<Result<_>>()?;
+        Ok(Self { requester, approvers })
+    }
+
+    /// Requests a withdrawal and approves it. Calls are repeated while the service is away: both are idempotent.
+    pub async fn order(&self, asset: &str, amount: &str) -> Result<Ordered> {
+        let destination = Address::from_body(AddressFormat::Evm, rand::random());
+        let request = pb::CreateWithdrawalRequest {
+            idempotency_key: uuid::Uuid::now_v7().to_string(),
+            user_id: uuid::Uuid::now_v7().to_string(),
+            chain: "bsc".to_owned(),
+            asset: asset.to_owned(),
+            amount: amount.to_owned(),
+            destination: destination.to_string(),
+            ..Default::default()
+        };
+        let created = again(|| {
+            let (mut client, request) = (self.requester.clone(), request.clone());
+            async move { client.create_withdrawal(request).await }
+        })
+        .await?;
+        let created = created.withdrawal.context("the answer holds no withdrawal")?;
+        for (name, key, client) in &self.approvers {
+            let request = approval(&created, name, key)?;
+            again(|| {
+                let (mut client, request) = (client.clone(), request.clone());
+                async move { client.approve_withdrawal(request).await }
+            })
+            .await?;
+        }
+        Ok(Ordered { id: created.id, asset: created.asset, amount_raw: created.amount_raw, destination })
+    }
+
+    pub async fn status(&self, id: &str) -> Result<pb::Withdrawal> {
+        let answer = again(|| {
+            let (mut client, id) = (self.requester.clone(), id.to_owned());
+            async move { client.get_withdrawal(pb::GetWithdrawalRequest { id }).await }
+        })
+        .await?;
+        answer.withdrawal.context("the answer holds no withdrawal")
+    }
+
+    /// Waits until the withdrawal is completed; any other end is a failure of the test.
+    pub async fn completed(&self, id: &str, patience: Duration) -> Result<pb::Withdrawal> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let found = self.status(id).await?;
+            match found.status() {
+                pb::WithdrawalStatus::Completed => return Ok(found),
+                pb::WithdrawalStatus::Pending | pb::WithdrawalStatus::Approved | pb::WithdrawalStatus::Queued => {}
+                other => bail!("withdrawal {id} ended as {}: {}", other.as_str_name(), found.failure_reason),
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!("withdrawal {id} is still {} ({})", found.status().as_str_name(), found.blocked_reason);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::ApproveWithdrawalRequest> {
+    let (chain, asset) = (w.chain.parse()?, w.asset.parse()?);
+    let digest = PaymentDigest::compute(&Payment {
+        id: w.id.parse()?,
+        chain: &chain,
+        asset: &asset,
+        destination: &w.destination.parse()?,
+        amount: w.amount_raw.parse()?,
+    });
+    let expires = chrono::Utc::now().timestamp() + 3600;
+    Ok(pb::ApproveWithdrawalRequest {
+        id: w.id.clone(),
+        signature: key.sign(&approval_message(digest, name, expires)).to_bytes().to_vec(),
+        expires_at: Some(prost_types::Timestamp { seconds: expires, nanos: 0 }),
+    })
+}
+
+/// Repeats a call while the service cannot be reached: it is being killed and started again by the test.
+async fn again<T, F, Fut>(call: F) -> Result<T>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        match call().await {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) if passing(&status) && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(status) => return Err(status.into()),
+        }
+    }
+}
+
+fn passing(status: &tonic::Status) -> bool {
+    use tonic::Code;
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Cancelled | Code::Internal)
+}
