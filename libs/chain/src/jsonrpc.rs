@@ -118,16 +118,7 @@ impl JsonRpc {
         if !matches!(uri.scheme_str(), Some("http" | "https")) {
             return None;
         }
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(timeout));
-        let https = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
-            .ok()?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
+        let https = connector(uri.scheme_str() == Some("https"), timeout)?;
         let http =
             Client::builder(TokioExecutor::new()).pool_max_idle_per_host(IDLE_CONNECTIONS).build(https);
         let (next_id, refuses_batches) = (AtomicU64::new(1), AtomicBool::new(false));
@@ -243,6 +234,24 @@ impl JsonRpc {
         }
         Ok(answer)
     }
+}
+
+/// Trusts what the machine trusts, which includes a company's own authority; where the machine has no list of
+/// authorities, as in a bare container, Mozilla's.
+fn connector(encrypted: bool, timeout: Duration) -> Option<HttpsConnector<HttpConnector>> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(timeout));
+    let ring = rustls::crypto::ring::default_provider;
+    let native = encrypted
+        .then(|| HttpsConnectorBuilder::new().with_provider_and_native_roots(ring()))
+        .and_then(|built| built.inspect_err(|error| tracing::warn!(%error, "no system certificates")).ok());
+    let builder = match native {
+        Some(builder) => builder,
+        None => HttpsConnectorBuilder::new().with_provider_and_webpki_roots(ring()).ok()?,
+    };
+    Some(builder.https_or_http().enable_http1().wrap_connector(tcp))
 }
 
 /// Reads one answer as `T`.

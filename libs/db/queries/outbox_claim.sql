@@ -1,10 +1,11 @@
--- $1 where to start, $2 how many lanes, $3 lease in milliseconds, $4 messages for each
+-- $1 where to start, $2 how many lanes, $3 lease in milliseconds, $4 messages for each; wrapped in SELECT, so that one plan
+-- serves all
 WITH head AS MATERIALIZED (
     SELECT ctid AS place, due_at
     FROM outbox_lane
-    WHERE parked_at IS NULL AND due_at <= statement_timestamp() AND due_at >= $1
+    WHERE parked_at IS NULL AND due_at <= statement_timestamp() AND due_at >= (SELECT $1::timestamptz)
     ORDER BY due_at
-    LIMIT $2
+    LIMIT (SELECT $2::bigint)
     FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE outbox_lane
@@ -19,6 +20,6 @@ SELECT
 FROM taken
 -- A lane without messages can only be the work of a hand; it comes back too, so that it can be removed.
 LEFT JOIN LATERAL (
-    SELECT * FROM outbox WHERE outbox.aggregate = taken.aggregate ORDER BY outbox.id LIMIT $4
+    SELECT * FROM outbox WHERE outbox.aggregate = taken.aggregate ORDER BY outbox.id LIMIT (SELECT $4::bigint)
 ) AS message ON true
 ORDER BY taken.aggregate, message.id

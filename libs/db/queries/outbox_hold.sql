@@ -2,6 +2,6 @@
 -- two relays cannot deadlock.
 SELECT aggregate, last_id
 FROM outbox_lane
-WHERE aggregate = ANY ($1) AND lease_token = ANY ($2)
+WHERE aggregate = ANY ((SELECT $1::text[])::text[]) AND lease_token = ANY ((SELECT $2::bigint[])::bigint[])
 ORDER BY aggregate
 FOR UPDATE

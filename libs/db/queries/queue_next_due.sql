@@ -3,7 +3,7 @@ SELECT (extract(epoch FROM min(at) - clock_timestamp()) * 1000)::bigint
 FROM (
     SELECT (
         SELECT ready.due_at FROM job_ready AS ready
-        WHERE ready.queue = $1 AND ready.rank = known.rank
+        WHERE ready.queue = (SELECT $1::text) AND ready.rank = known.rank
           AND NOT EXISTS (
               SELECT FROM job_lease AS lease
               WHERE lease.job_id = ready.job_id AND lease.queue IS NOT DISTINCT FROM ready.queue
@@ -12,7 +12,7 @@ FROM (
         ORDER BY ready.due_at, ready.job_id
         LIMIT 1
     ) AS at
-    FROM unnest($2::smallint[]) AS known (rank)
+    FROM unnest((SELECT $2::smallint[])) AS known (rank)
     UNION ALL
-    SELECT (SELECT lease_until FROM job_lease WHERE queue = $1 ORDER BY lease_until LIMIT 1)
+    SELECT (SELECT lease_until FROM job_lease WHERE queue = (SELECT $1::text) ORDER BY lease_until LIMIT 1)
 ) AS moments

@@ -1,17 +1,19 @@
 //! When a claim may start where the last one ended, instead of at the head of the index.
 //!
-//! Deleted rows stay in an index until vacuum may remove them, and while any long transaction runs it may not. A claim from
-//! the head then steps over everything claimed since that transaction began, which is soon most of its time. So once claims
-//! from the head become dear, most of them start at the last place, and only now and then one looks back: for rows whose
-//! transaction was slow to commit, or that another claimant had locked and gave back.
+//! Deleted rows stay in an index until vacuum has removed them, and while any long transaction runs it may not. A claim from
+//! the head steps over everything claimed since: after a few seconds of full load that is most of its time. So while there is
+//! plenty to do, claims start at the last place; now and then, and whenever they find too little, one looks back from the
+//! head: for rows whose transaction was slow to commit, or that another claimant had locked and gave back.
 //!
-//! Owns that judgement and no SQL. It never lets more than a small share of time go into looking back, and never stops it.
+//! Owns that judgement and no SQL. It never lets looking back take more than a small share of the time, and never stops it.
 
 use std::time::{Duration, Instant};
 
-/// Cheaper than this, a claim from the head is always right.
+/// Under full load, this long between two looks back: what a straggler may have to wait.
+const GAP: Duration = Duration::from_millis(50);
+/// Cheaper than this, a look back is always right when there was too little to do.
 const CHEAP: Duration = Duration::from_millis(3);
-/// A dear claim from the head is made when this many times its cost has passed: at most a twentieth of all time.
+/// A dear look back is made when this many times its cost has passed: at most a twentieth of all time.
 const SPACING: u32 = 20;
 /// Looking back is never put off for longer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -28,28 +30,31 @@ pub(crate) struct Scan {
     head_cost: Duration,
     head_took: Duration,
     head_at: Option<Instant>,
+    /// Whether the last claim found less than it had room for.
+    short: bool,
 }
 
 impl Scan {
     pub(crate) const fn new() -> Self {
-        Self { head_cost: Duration::ZERO, head_took: Duration::ZERO, head_at: None }
+        Self { head_cost: Duration::ZERO, head_took: Duration::ZERO, head_at: None, short: true }
     }
 
     pub(crate) fn start(&self, now: Instant) -> Start {
         let Some(head_at) = self.head_at else { return Start::Head };
-        let due = self.head_cost.saturating_mul(SPACING).min(LONGEST);
-        if self.head_cost < CHEAP || now.saturating_duration_since(head_at) >= due {
-            Start::Head
-        } else {
-            Start::LastPlace
-        }
+        let gap = self.head_cost.saturating_mul(SPACING).clamp(GAP, LONGEST);
+        let is_time = now.saturating_duration_since(head_at) >= gap;
+        if is_time || (self.short && self.head_cost < CHEAP) { Start::Head } else { Start::LastPlace }
     }
 
-    /// A claim from the head was made and took this long.
-    pub(crate) fn note_head(&mut self, began: Instant, took: Duration) {
-        self.head_at = Some(began);
-        self.head_cost = took.min(self.head_took);
-        self.head_took = took;
+    /// A claim was made: from where, since when, and whether it found less than it had room for.
+    pub(crate) fn note(&mut self, start: Start, began: Instant, short: bool) {
+        self.short = short;
+        if start == Start::Head {
+            let took = began.elapsed();
+            self.head_at = Some(began);
+            self.head_cost = took.min(self.head_took);
+            self.head_took = took;
+        }
     }
 }
 
@@ -57,28 +62,44 @@ impl Scan {
 mod tests {
     use super::*;
 
-    #[test]
-    fn cheap_claims_always_start_at_the_head() {
-        let mut scan = Scan::new();
-        let now = Instant::now();
-        assert_eq!(scan.start(now), Start::Head);
-        scan.note_head(now, Duration::from_millis(1));
-        assert_eq!(scan.start(now), Start::Head);
-        scan.note_head(now, Duration::from_secs(1));
-        assert_eq!(scan.start(now), Start::Head, "one slow claim is no pattern");
+    fn scan(head_at: Instant, head_cost: Duration, short: bool) -> Scan {
+        Scan { head_cost, head_took: head_cost, head_at: Some(head_at), short }
     }
 
     #[test]
-    fn dear_ones_look_back_for_a_twentieth_of_the_time() {
-        let mut scan = Scan::new();
+    fn the_first_claim_and_those_with_little_to_do_start_at_the_head() {
         let now = Instant::now();
-        scan.note_head(now, Duration::from_millis(10));
-        scan.note_head(now, Duration::from_millis(10));
-        assert_eq!(scan.start(now + Duration::from_millis(199)), Start::LastPlace);
-        assert_eq!(scan.start(now + Duration::from_millis(200)), Start::Head);
-        scan.note_head(now, Duration::from_secs(60));
-        scan.note_head(now, Duration::from_secs(60));
-        assert_eq!(scan.start(now + Duration::from_millis(4_999)), Start::LastPlace);
-        assert_eq!(scan.start(now + Duration::from_secs(5)), Start::Head);
+        assert_eq!(Scan::new().start(now), Start::Head);
+        assert_eq!(scan(now, Duration::from_millis(1), true).start(now), Start::Head);
+    }
+
+    #[test]
+    fn under_load_a_look_back_is_made_after_the_gap() {
+        let now = Instant::now();
+        let busy = scan(now, Duration::from_millis(1), false);
+        assert_eq!(busy.start(now + Duration::from_millis(49)), Start::LastPlace);
+        assert_eq!(busy.start(now + Duration::from_millis(50)), Start::Head);
+    }
+
+    #[test]
+    fn dear_ones_are_made_for_a_twentieth_of_the_time_even_with_little_to_do() {
+        let now = Instant::now();
+        for short in [false, true] {
+            let dear = scan(now, Duration::from_millis(10), short);
+            assert_eq!(dear.start(now + Duration::from_millis(199)), Start::LastPlace);
+            assert_eq!(dear.start(now + Duration::from_millis(200)), Start::Head);
+            let hopeless = scan(now, Duration::from_secs(60), short);
+            assert_eq!(hopeless.start(now + Duration::from_millis(4_999)), Start::LastPlace);
+            assert_eq!(hopeless.start(now + Duration::from_secs(5)), Start::Head);
+        }
+    }
+
+    #[test]
+    fn one_slow_claim_is_no_pattern() {
+        let now = Instant::now();
+        let mut scan = scan(now, Duration::from_millis(1), false);
+        let long_ago = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+        scan.note(Start::Head, long_ago, true);
+        assert_eq!(scan.head_cost, Duration::from_millis(1));
     }
 }

@@ -170,7 +170,7 @@ fn command(program: &Path, dir: &Path, port: u16, options: &AnvilOptions) -> Vec
     }
     if options.keep_state {
         let state = dir.join("state.json").display().to_string();
-        words.extend(["--state".to_owned(), state, "--preserve-historical-states".to_owned()]);
+        words.extend(["--state".to_owned(), state]);
         words.extend(["--state-interval".to_owned(), STATE_INTERVAL_SECONDS.to_string()]);
     }
     words.extend(options.extra_args.iter().cloned());

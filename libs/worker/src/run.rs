@@ -18,7 +18,7 @@ pub enum Ticked {
 
 /// One bounded round of work. Takes no input: it re-reads what it needs, and is safe to run at any time.
 pub trait Tick: Send {
-    type Error: Error + 'static;
+    type Error: Error + Send + 'static;
 
     fn tick(&mut self) -> impl Future<Output = Result<Ticked, Self::Error>> + Send;
 }

@@ -90,7 +90,10 @@ fn follow(section: &Reader) -> Follow {
         node_timeout: span("node_timeout_ms", default.node_timeout, 60_000),
     };
     if follow.lease < follow.poll * 3 {
-        section.wrong("lease_ms", "must be at least three times poll_ms, or the lease is lost between two looks");
+        section.wrong(
+            "lease_ms",
+            "must be at least three times poll_ms, or the lease is lost between two looks",
+        );
     }
     follow
 }
@@ -123,7 +126,9 @@ mod tests {
 
     #[test]
     fn all_mistakes_are_told_at_once_and_the_key_never() {
-        let bad = GOOD.replace("0707070707", "SECRET0707").replace("[clients.intent]", "[follow]\npoll_ms = 1\n[clients.x]");
+        let bad = GOOD
+            .replace("0707070707", "SECRET0707")
+            .replace("[clients.intent]", "[follow]\npoll_ms = 1\n[clients.x]");
         let error = read(&bad).unwrap_err();
         for part in ["attestation.key", "follow.poll_ms", "clients.intent"] {
             assert!(error.contains(part), "{part} is not in {error}");

@@ -35,11 +35,21 @@ impl Deliver for Courier {
         match delivery.topic.as_str() {
             topic::RECORD_VERDICT => {
                 let request = RecordVerdictRequest::decode(payload).map_err(unreadable)?;
-                self.execution.clone().record_verdict(request).await.map(|_| ()).map_err(|status| refused(&status))
+                self.execution
+                    .clone()
+                    .record_verdict(request)
+                    .await
+                    .map(|_| ())
+                    .map_err(|status| refused(&status))
             }
             topic::RECORD_PROGRESS => {
                 let request = RecordProgressRequest::decode(payload).map_err(unreadable)?;
-                self.intent.clone().record_progress(request).await.map(|_| ()).map_err(|status| refused(&status))
+                self.intent
+                    .clone()
+                    .record_progress(request)
+                    .await
+                    .map(|_| ())
+                    .map_err(|status| refused(&status))
             }
             other => Err(DeliveryError::Permanent(format!("nobody takes {other}"))),
         }
@@ -60,7 +70,9 @@ fn refused(status: &Status) -> DeliveryError {
         | Code::OutOfRange
         | Code::DataLoss => DeliveryError::Permanent(text),
         // Credentials and versions are mended by people without touching the message.
-        Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented => DeliveryError::Transient(text),
+        Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented => {
+            DeliveryError::Transient(text)
+        }
         Code::Ok
         | Code::Cancelled
         | Code::Unknown

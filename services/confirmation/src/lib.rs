@@ -55,7 +55,8 @@ impl service::Service for Confirmation {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let (config, pool) = (ctx.config(), ctx.pool());
         let waker = Waker::start(&pool);
-        let courier = Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
+        let courier =
+            Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
         let relay = Relay::new(pool.clone(), courier, RelayConfig::default());
         ctx.spawn("outbox relay", {
             let waker = waker.clone();
@@ -65,7 +66,12 @@ impl service::Service for Confirmation {
             }
         });
         let owner = format!("confirmation/{}/{}", std::process::id(), uuid::Uuid::now_v7());
-        let parts = Parts { pool: pool.clone(), key: config.attestation.clone(), follow: config.follow.clone(), owner };
+        let parts = Parts {
+            pool: pool.clone(),
+            key: config.attestation.clone(),
+            follow: config.follow.clone(),
+            owner,
+        };
         ctx.spawn("chains", move |stop| supervisor::run(parts, waker, stop));
 
         let app = ConfirmationRpc::new(
@@ -93,7 +99,8 @@ fn check(
         let (app, chain) = (ChainApp::new(pool.clone()), chain.clone());
         Box::pin(async move {
             let standings = app.standings().await.map_err(|error| ::rpc::error::chain(&error))?;
-            let asked = standings.iter().filter(|standing| chain.as_ref().is_none_or(|name| *name == standing.chain));
+            let asked =
+                standings.iter().filter(|standing| chain.as_ref().is_none_or(|name| *name == standing.chain));
             let problems: Vec<String> = asked.filter_map(heads::ChainStanding::problem).collect();
             if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
         })

@@ -81,8 +81,13 @@ pub(crate) fn put_watch(
     wrong.finish(built)
 }
 
-fn read_effect(effect: &wire::ExpectedEffect, format: AddressFormat, wrong: &mut Mistakes) -> Option<Transfer> {
-    let mut address = |field: &str, text: &str| wrong.take(format!("effect.{field}"), Address::parse(format, text));
+fn read_effect(
+    effect: &wire::ExpectedEffect,
+    format: AddressFormat,
+    wrong: &mut Mistakes,
+) -> Option<Transfer> {
+    let mut address =
+        |field: &str, text: &str| wrong.take(format!("effect.{field}"), Address::parse(format, text));
     let from = address("from_address", &effect.from_address);
     let to = address("to_address", &effect.to_address);
     let asset = match effect.contract_address.as_str() {
@@ -104,7 +109,13 @@ fn read_transaction(index: usize, tx: &wire::WatchedTransaction, wrong: &mut Mis
         wrong.take(field(name), i64::try_from(value));
     }
     let (is_cancellation, nonce) = (tx.is_cancellation, tx.nonce);
-    Some(NewTx { hash: hash?, is_cancellation, nonce, expires_at: expires_at?, reference_block: tx.reference_block })
+    Some(NewTx {
+        hash: hash?,
+        is_cancellation,
+        nonce,
+        expires_at: expires_at?,
+        reference_block: tx.reference_block,
+    })
 }
 
 pub(crate) fn settings(request: wire::PutChainRequest) -> Result<Settings, Status> {
@@ -137,7 +148,8 @@ pub(crate) fn settings(request: wire::PutChainRequest) -> Result<Settings, Statu
             wrong.note(format!("chain.nodes[{index}]"), "is not an http or https address");
         }
     }
-    let stuck_after = (chain.stuck_after_seconds > 0).then(|| Duration::from_secs(chain.stuck_after_seconds.into()));
+    let stuck_after =
+        (chain.stuck_after_seconds > 0).then(|| Duration::from_secs(chain.stuck_after_seconds.into()));
     let built = (|| {
         Some(Settings {
             name: name?,
@@ -164,7 +176,9 @@ pub(crate) fn statuses(wanted: &[i32]) -> Result<Vec<&'static str>, Status> {
             Ok(wire::WatchStatus::Reverted) => "reverted",
             Ok(wire::WatchStatus::Void) => "void",
             Ok(wire::WatchStatus::Cancelled) => "cancelled",
-            Err(_) => return Err(refuse::invalid(format!("statuses[{index}]"), format!("{value} is not a status"))),
+            Err(_) => {
+                return Err(refuse::invalid(format!("statuses[{index}]"), format!("{value} is not a status")));
+            }
         };
         names.push(name);
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use chain::evm::FeeKind;
-use chain::{EvmChain, EvmConfig, FeePolicy, Finality as EdgeFinality, NodeConfig};
+use chain::{ChainEdge, EvmChain, EvmConfig, FeePolicy, Finality as EdgeFinality, NodeConfig};
 use sqlx::PgPool;
 use types::ChainName;
 
@@ -40,7 +40,7 @@ impl ChainsError {
 #[derive(Debug)]
 pub struct ChainHandle {
     pub settings: Chain,
-    pub edge: Arc<EvmChain>,
+    pub edge: Arc<dyn ChainEdge>,
 }
 
 /// All of them. Clones share.

@@ -1,1 +1,5 @@
-fn main() {}
+//! The execution service's process.
+
+fn main() -> std::process::ExitCode {
+    service::main::<execution::Execution>()
+}

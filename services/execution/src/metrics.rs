@@ -6,7 +6,7 @@ use types::ChainName;
 use crate::job::{Change, Job, State};
 
 /// A job moved from one status to another.
-pub fn job_changed(job: &Job, change: &Change) {
+pub(crate) fn job_changed(job: &Job, change: &Change) {
     let queue = job.queue.as_str();
     let chain = job.chain.to_string();
     if change.count_try {
@@ -29,7 +29,7 @@ pub fn job_changed(job: &Job, change: &Change) {
 }
 
 /// A job's bytes went out.
-pub fn job_sent(job: &Job) {
+pub(crate) fn job_sent(job: &Job) {
     let (queue, chain) = (job.queue.as_str(), job.chain.to_string());
     metrics::counter!("bursar_execution_jobs_sent_total", "queue" => queue, "chain" => chain.clone()).increment(1);
     metrics::histogram!("bursar_execution_processing_seconds", "queue" => queue, "chain" => chain)
@@ -37,13 +37,13 @@ pub fn job_sent(job: &Job) {
 }
 
 /// Gas that a final transaction used.
-pub fn gas_used(job: &Job, gas: u64) {
+pub(crate) fn gas_used(job: &Job, gas: u64) {
     metrics::histogram!("bursar_execution_gas_used", "queue" => job.queue.as_str(), "chain" => job.chain.to_string())
         .record(gas as f64);
 }
 
 /// What came of one step of the protocol.
-pub fn step(chain: &ChainName, step: &'static str, outcome: &'static str, count: usize) {
+pub(crate) fn step(chain: &ChainName, step: &'static str, outcome: &'static str, count: usize) {
     metrics::counter!(
         "bursar_execution_steps_total", "chain" => chain.to_string(), "step" => step, "outcome" => outcome
     )

@@ -9,12 +9,12 @@ use sqlx::{Error as SqlxError, Row as _};
 use types::RawAmount;
 
 /// An error of this column.
-pub fn bad_column(column: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> SqlxError {
+pub(crate) fn bad_column(column: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> SqlxError {
     SqlxError::ColumnDecode { index: column.to_owned(), source: source.into() }
 }
 
 /// A column whose text is a value of ours.
-pub fn text<T>(row: &PgRow, column: &str) -> Result<T, SqlxError>
+pub(crate) fn text<T>(row: &PgRow, column: &str) -> Result<T, SqlxError>
 where
     T: FromStr,
     T::Err: Error + Send + Sync + 'static,
@@ -24,7 +24,7 @@ where
 }
 
 /// The same where NULL is possible.
-pub fn opt_text<T>(row: &PgRow, column: &str) -> Result<Option<T>, SqlxError>
+pub(crate) fn opt_text<T>(row: &PgRow, column: &str) -> Result<Option<T>, SqlxError>
 where
     T: FromStr,
     T::Err: Error + Send + Sync + 'static,
@@ -34,23 +34,23 @@ where
 }
 
 /// A raw amount, selected as `column::text`.
-pub fn amount(row: &PgRow, column: &str) -> Result<RawAmount, SqlxError> {
+pub(crate) fn amount(row: &PgRow, column: &str) -> Result<RawAmount, SqlxError> {
     text(row, column)
 }
 
 /// A number that is never negative.
-pub fn unsigned(row: &PgRow, column: &str) -> Result<u64, SqlxError> {
+pub(crate) fn unsigned(row: &PgRow, column: &str) -> Result<u64, SqlxError> {
     let value: i64 = row.try_get(column)?;
     u64::try_from(value).map_err(|error| bad_column(column, error))
 }
 
 /// A count that is never negative.
-pub fn count(row: &PgRow, column: &str) -> Result<u32, SqlxError> {
+pub(crate) fn count(row: &PgRow, column: &str) -> Result<u32, SqlxError> {
     let value: i32 = row.try_get(column)?;
     u32::try_from(value).map_err(|error| bad_column(column, error))
 }
 
 /// How a number of ours goes into `bigint`: what does not fit is refused by the constraint, not wrapped.
-pub fn bigint(value: u64) -> i64 {
+pub(crate) fn bigint(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(-1)
 }

@@ -81,7 +81,13 @@ mod tests {
         ))
         .unwrap_err()
         .to_string();
-        for part in ["clients.execution", "ann and eve", "approvers.zoe.public_key", "must be 1 to 100", "policy.quorum"] {
+        for part in [
+            "clients.execution",
+            "ann and eve",
+            "approvers.zoe.public_key",
+            "must be 1 to 100",
+            "policy.quorum",
+        ] {
             assert!(error.contains(part), "{part} is not in {error}");
         }
     }

@@ -15,10 +15,16 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// repeat, so a caller whose commit has an unknown result just calls again.
 pub(crate) fn status(error: &(dyn Error + 'static), fault: Fault) -> Status {
     match fault {
-        Fault::Contention => rpc::error::aborted(reason::CONFLICT, "somebody else changed the same thing; try again"),
+        Fault::Contention => {
+            rpc::error::aborted(reason::CONFLICT, "somebody else changed the same thing; try again")
+        }
         Fault::ConnectionLost | Fault::Unavailable | Fault::Exhausted | Fault::TimedOut => {
             tracing::warn!(error = rpc::error::chain(error), "the database does not answer");
-            rpc::error::unavailable(reason::DEPENDENCY_UNAVAILABLE, "the database does not answer", RETRY_AFTER)
+            rpc::error::unavailable(
+                reason::DEPENDENCY_UNAVAILABLE,
+                "the database does not answer",
+                RETRY_AFTER,
+            )
         }
         Fault::Constraint | Fault::Denied | Fault::Permanent => rpc::error::internal(error),
     }

@@ -63,7 +63,8 @@ impl Service for Intent {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let (config, pool) = (ctx.config(), ctx.pool());
         let approvers = Approvers::new(config.approvers.clone());
-        let withdrawals = Withdrawals::new(pool.clone(), approvers.clone(), config.default_required_approvals);
+        let withdrawals =
+            Withdrawals::new(pool.clone(), approvers.clone(), config.default_required_approvals);
         let hub = Hub::new(pool.clone());
         let execution = connect_lazy(&config.execution)?;
         measure::describe();

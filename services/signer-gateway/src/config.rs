@@ -25,6 +25,8 @@ pub struct Config {
     pub unseal_key: Option<Secret>,
     /// Cost of deriving the key-encryption key, for a new keyring.
     pub kdf: KdfParams,
+    /// How long the ledger waits for its database before a batch counts as lost.
+    pub ledger_timeout: Duration,
     /// What may be signed.
     pub policy: Policy,
 }
@@ -40,8 +42,9 @@ impl Config {
             iterations: seal.within("iterations", default.iterations, floor.iterations..=64),
             parallelism: seal.within("parallelism", default.parallelism, 1..=16),
         };
+        let timeout_ms = reader.section("ledger").within("timeout_ms", 10_000u64, 100..=60_000);
         let policy = policy(reader);
-        Some(Self { unseal_key, kdf, policy: policy? })
+        Some(Self { unseal_key, kdf, ledger_timeout: Duration::from_millis(timeout_ms), policy: policy? })
     }
 }
 
@@ -59,7 +62,7 @@ fn policy(reader: &Reader) -> Option<Policy> {
     if keys.len() != approvers.len() {
         section.wrong("approvers", "two approvers have the same key");
     }
-    let chains = reader.map("chains", |name, section| chain(name, section));
+    let chains = reader.map("chains", chain);
     Some(Policy {
         chains: chains.into_values().collect(),
         approvers,
@@ -157,7 +160,9 @@ fn asset(symbol: &str, section: &Reader, format: AddressFormat) -> Option<(Asset
 
 fn check_tiers(section: &Reader, tiers: &[Tier]) {
     let bounded = tiers.iter().rev().skip(1);
-    if tiers.last().is_none_or(|last| last.up_to.is_some()) || bounded.clone().any(|tier| tier.up_to.is_none()) {
+    if tiers.last().is_none_or(|last| last.up_to.is_some())
+        || bounded.clone().any(|tier| tier.up_to.is_none())
+    {
         section.wrong("tiers", "the last tier, and only the last, has no up_to");
     }
     let bounds: Vec<RawAmount> = tiers.iter().filter_map(|tier| tier.up_to).collect();
@@ -302,7 +307,10 @@ mod tests {
     fn mistakes_are_reported_together() {
         let text = GOOD
             .replace("chain_id = 56", "")
-            .replace("{ approvals = 2 }]\n        [chains.bsc.assets.USDT]", "{ up_to = \"5\", approvals = 2 }]\n        [chains.bsc.assets.USDT]")
+            .replace(
+                "{ approvals = 2 }]\n        [chains.bsc.assets.USDT]",
+                "{ up_to = \"5\", approvals = 2 }]\n        [chains.bsc.assets.USDT]",
+            )
             .replace("3d4017c3", "zz4017c3")
             .replace("max_top_up", "max_topup");
         let mistakes = read(&text).expect_err("refused");
@@ -314,11 +322,9 @@ mod tests {
     #[test]
     fn a_weak_key_and_a_token_without_contract_are_refused() {
         let weak = "0100000000000000000000000000000000000000000000000000000000000000";
-        let mistakes = read(&GOOD.replace(
-            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
-            weak,
-        ))
-        .expect_err("refused");
+        let mistakes =
+            read(&GOOD.replace("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", weak))
+                .expect_err("refused");
         assert!(mistakes.contains("weak"), "{mistakes}");
         let contract = "contract = \"0x5FbDB2315678afecb367f032d93F642f64180aa3\"\n        max_transaction";
         let mistakes = read(&GOOD.replace(contract, "max_transaction")).expect_err("refused");

@@ -55,7 +55,8 @@ impl service::Service for SignerGateway {
         let config = ctx.config();
         let (policy_sender, policy) = watch::channel(Arc::new(config.policy.clone()));
         let groups = Arc::new(Groups::new(ctx.pool(), config.kdf));
-        let (gateway, clerk) = rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy);
+        let (gateway, clerk) =
+            rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy, config.ledger_timeout);
         ctx.spawn("ledger", |stop| clerk.run(stop));
         let changes = ctx.config_changes();
         ctx.spawn("policy reload", |stop| follow(changes, policy_sender, stop));

@@ -5,6 +5,7 @@ mod show;
 mod status;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::signer::v1 as pb;
 use proto::signer::v1::signer_service_server::SignerService;
@@ -36,8 +37,9 @@ impl Gateway {
         pool: PgPool,
         groups: Arc<Groups>,
         policy: PolicySource,
+        patience: Duration,
     ) -> (Self, crate::signing::Clerk) {
-        let (signing, clerk) = Signing::new(pool.clone(), Arc::clone(&groups), policy.clone());
+        let (signing, clerk) = Signing::new(pool.clone(), Arc::clone(&groups), policy.clone(), patience);
         let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy);
         let freezes = Freezes::new(pool.clone());
         let audit = Audit::new(pool);

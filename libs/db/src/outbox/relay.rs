@@ -175,7 +175,7 @@ impl<D: Deliver> Relay<D> {
     /// Takes a batch of due lanes, delivers, and writes down the results as they come.
     pub async fn tick(&self) -> Result<Tick, OutboxError> {
         let began = Instant::now();
-        let lanes = self.claim(began).await?;
+        let lanes = self.claim().await?;
         let mut tick = Tick { lanes: lanes.len(), ..Tick::default() };
         let mut waiting = lanes.into_iter();
         let mut running: JoinSet<Outcome> = JoinSet::new();
@@ -200,25 +200,37 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    async fn claim(&self, began: Instant) -> Result<Vec<Lane>, OutboxError> {
+    async fn claim(&self) -> Result<Vec<Lane>, OutboxError> {
+        let (lanes, looked_back) = self.claim_once(self.config.batch).await?;
+        let room = self.config.batch.saturating_sub(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
+        let look_back = self.with_place(|(scan, _)| scan.start(Instant::now()) == Start::Head);
+        if looked_back || room == 0 || !look_back {
+            return Ok(lanes);
+        }
+        let (stragglers, _) = self.claim_once(room).await?;
+        Ok(lanes.into_iter().chain(stragglers).collect())
+    }
+
+    /// One claim, and whether it started at the head.
+    async fn claim_once(&self, batch: u32) -> Result<(Vec<Lane>, bool), OutboxError> {
+        let began = Instant::now();
         let (start, from) = self.with_place(|(scan, place)| match scan.start(began) {
             Start::Head => (Start::Head, DateTime::UNIX_EPOCH),
             Start::LastPlace => (Start::LastPlace, *place),
         });
         let reach = Reach {
             start: from,
-            lanes: self.config.batch,
+            lanes: batch,
             messages_per_lane: self.config.messages_per_lane.max(1),
             lease: self.config.lease,
         };
         let (lanes, reached) = lane::claim(&self.pool, reach).await?;
+        let short = lanes.len() < usize::try_from(batch).unwrap_or(usize::MAX);
         self.with_place(|(scan, place)| {
-            if start == Start::Head {
-                scan.note_head(began, began.elapsed());
-            }
+            scan.note(start, began, short);
             *place = reached.unwrap_or(*place);
         });
-        Ok(lanes)
+        Ok((lanes, start == Start::Head))
     }
 
     fn lane_run(&self, began: Instant) -> LaneRun<D> {

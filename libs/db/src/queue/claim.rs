@@ -12,7 +12,8 @@ use uuid::Uuid;
 use super::{Lease, Queue, QueueError};
 use crate::scan::{Scan, Start};
 
-/// Under full load a claim looks for expired leases no more often than this. An idle one always looks.
+/// Under full load a claim looks for expired leases no more often than this; one with capacity to spare always looks.
+/// And no more often is looked for those that an earlier look had to leave, because they were locked just then.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How many expired leases one look returns: bounded, so that a claim after a long outage stays short.
 const RECLAIM_LIMIT: u32 = 1_000;
@@ -25,27 +26,49 @@ pub(super) const fn ranks() -> [i16; 4] {
     RANKS
 }
 
-/// Where the last claim ended in each rank, and when leases were last looked at.
-#[derive(Debug)]
-pub(super) struct Places {
-    scan: Scan,
-    last: [(DateTime<Utc>, Uuid); RANKS.len()],
-    reclaimed_at: Option<Instant>,
-}
-
 /// Before every job there is.
 const HEAD: (DateTime<Utc>, Uuid) = (DateTime::UNIX_EPOCH, Uuid::nil());
 
+/// Where the last claim ended in each rank, and up to when expired leases were taken back. Hints: all of it may be wrong
+/// without harm beyond a delay.
+#[derive(Debug)]
+pub(super) struct Places {
+    scan: Scan,
+    looked_back: bool,
+    last: [(DateTime<Utc>, Uuid); RANKS.len()],
+    reclaimed_to: DateTime<Utc>,
+    reclaimed_all_at: Option<Instant>,
+}
+
 impl Places {
     pub(super) const fn new() -> Self {
-        Self { scan: Scan::new(), last: [HEAD; RANKS.len()], reclaimed_at: None }
+        let last = [HEAD; RANKS.len()];
+        Self {
+            scan: Scan::new(),
+            looked_back: false,
+            last,
+            reclaimed_to: DateTime::UNIX_EPOCH,
+            reclaimed_all_at: None,
+        }
     }
 
-    fn moved_to(&mut self, leases: &[Lease]) {
+    fn start(&self, now: Instant) -> (Start, [(DateTime<Utc>, Uuid); RANKS.len()]) {
+        match self.scan.start(now) {
+            Start::Head => (Start::Head, [HEAD; RANKS.len()]),
+            Start::LastPlace => (Start::LastPlace, self.last),
+        }
+    }
+
+    /// `leases` are in the order of the claim.
+    fn moved_past(&mut self, leases: &[Lease]) {
+        let Some(last) = leases.last() else { return };
+        let reached = last.priority.rank();
         for (place, rank) in self.last.iter_mut().zip(RANKS) {
-            let of_rank = leases.iter().filter(|lease| lease.priority.rank() == rank);
-            if let Some(last) = of_rank.map(|lease| (lease.due_at, lease.job_id)).max() {
-                *place = last;
+            if rank == reached {
+                *place = (last.due_at, last.job_id);
+            } else if rank > reached {
+                // The claim went on below this rank: nothing in it was left that was due.
+                *place = (last.claimed_at, Uuid::nil());
             }
         }
     }
@@ -79,10 +102,13 @@ impl Queue {
             self.reclaim_in(tx, RECLAIM_LIMIT).await?;
         }
         let mut leases = self.claim_once(tx, owner, batch, lease_ttl).await?;
-        let short = batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
-        // With capacity to spare, an expired lease should not wait for the next round.
-        if short > 0 && !looked && self.reclaim_in(tx, RECLAIM_LIMIT).await? > 0 {
-            leases.extend(self.claim_once(tx, owner, short, lease_ttl).await?);
+        let short = |leases: &Vec<Lease>| batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
+        // With capacity to spare, neither a straggler nor an expired lease should wait for the next round.
+        if short(&leases) > 0 {
+            let expired = !looked && self.reclaim_in(tx, RECLAIM_LIMIT).await? > 0;
+            if expired || self.straggler_possible() {
+                leases.extend(self.claim_once(tx, owner, short(&leases), lease_ttl).await?);
+            }
         }
         if !leases.is_empty() {
             metrics::counter!("bursar_queue_claimed_jobs_total", "queue" => self.name().to_owned())
@@ -99,13 +125,23 @@ impl Queue {
     }
 
     async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32) -> Result<u64, QueueError> {
-        let moved = sqlx::query(include_str!("../../queries/queue_reclaim.sql"))
+        let began = Instant::now();
+        let all = self.reclaim_is_due();
+        let start = if all { DateTime::UNIX_EPOCH } else { self.with_places(|places| places.reclaimed_to) };
+        let row = sqlx::query(include_str!("../../queries/queue_reclaim.sql"))
             .bind(self.name())
             .bind(i64::from(limit))
-            .execute(tx)
-            .await?
-            .rows_affected();
-        self.with_places(|places| places.reclaimed_at = Some(Instant::now()));
+            .bind(start)
+            .fetch_one(tx)
+            .await?;
+        let moved = row.try_get::<i64, _>("moved")?.unsigned_abs();
+        if moved < u64::from(limit) {
+            let looked_at = row.try_get("looked_at")?;
+            self.with_places(|places| {
+                places.reclaimed_to = looked_at;
+                places.reclaimed_all_at = if all { Some(began) } else { places.reclaimed_all_at };
+            });
+        }
         if moved > 0 {
             tracing::warn!(queue = self.name(), jobs = moved, "leases ran out; their jobs wait again");
             metrics::counter!("bursar_queue_lapsed_leases_total", "queue" => self.name().to_owned())
@@ -122,10 +158,7 @@ impl Queue {
         lease_ttl: Duration,
     ) -> Result<Vec<Lease>, QueueError> {
         let began = Instant::now();
-        let (start, places) = self.with_places(|places| match places.scan.start(began) {
-            Start::Head => (Start::Head, [HEAD; RANKS.len()]),
-            Start::LastPlace => (Start::LastPlace, places.last),
-        });
+        let (start, places) = self.with_places(|places| places.start(began));
         let (due, ids): (Vec<_>, Vec<_>) = places.into_iter().unzip();
         let rows = sqlx::query(include_str!("../../queries/queue_claim.sql"))
             .bind(self.name())
@@ -140,17 +173,22 @@ impl Queue {
         let mut leases = rows.iter().map(|row| read_lease(row, owner)).collect::<Result<Vec<_>, _>>()?;
         // The rows come in the order of their places on disk.
         leases.sort_unstable_by_key(|lease| (std::cmp::Reverse(lease.priority), lease.due_at, lease.job_id));
+        let short = leases.len() < usize::try_from(batch).unwrap_or(usize::MAX);
         self.with_places(|places| {
-            if start == Start::Head {
-                places.scan.note_head(began, began.elapsed());
-            }
-            places.moved_to(&leases);
+            places.scan.note(start, began, short);
+            places.looked_back = start == Start::Head;
+            places.moved_past(&leases);
         });
         Ok(leases)
     }
 
     fn reclaim_is_due(&self) -> bool {
-        self.with_places(|places| places.reclaimed_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY))
+        self.with_places(|places| places.reclaimed_all_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY))
+    }
+
+    /// After a claim that did not look back and found too little: whether to look back now.
+    fn straggler_possible(&self) -> bool {
+        self.with_places(|places| !places.looked_back && places.scan.start(Instant::now()) == Start::Head)
     }
 
     fn with_places<T>(&self, look: impl FnOnce(&mut Places) -> T) -> T {

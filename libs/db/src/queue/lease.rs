@@ -4,7 +4,8 @@
 //!
 //! Tokens are never given twice, so in a batch a job id and a token from the two lists can only be a pair. And the queue is
 //! compared by `IS NOT DISTINCT FROM`, which no index serves: that leaves the planner the job id to look leases up by. With
-//! `=` a plan made while the table was empty may read all leases of the queue instead, for every call.
+//! `=` a plan made while the table was empty may read all leases of the queue instead, for every call. Lists are wrapped in
+//! SELECT, so that one plan serves all lengths.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +61,7 @@ impl Queue {
         let (ids, tokens) = sorted(leases);
         let held = sqlx::query_scalar(
             "SELECT job_id FROM job_lease
-             WHERE job_id = ANY ($2) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
+             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
                AND lease_until > clock_timestamp()
              ORDER BY job_id FOR UPDATE",
         );
@@ -83,7 +84,7 @@ impl Queue {
         let (ids, tokens) = sorted(leases);
         let rows = sqlx::query(
             "UPDATE job_lease SET lease_until = clock_timestamp() + $4 * interval '1 ms'
-             WHERE job_id = ANY ($2) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
+             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
                AND lease_until > clock_timestamp()
              RETURNING job_id, lease_until",
         )
@@ -132,7 +133,7 @@ impl Queue {
         let (ids, tokens) = sorted(leases);
         let ended = sqlx::query_scalar(
             "DELETE FROM job_lease
-             WHERE job_id = ANY ($2) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
+             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
                AND lease_until > clock_timestamp()
              RETURNING job_id",
         );

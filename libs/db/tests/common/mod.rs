@@ -65,7 +65,7 @@ pub(crate) async fn claim_one(pool: &PgPool, queue: &Queue, owner: &str) -> Opti
 
 /// Lets a lease run out without waiting for it.
 pub(crate) async fn expire(pool: &PgPool, job_id: Uuid) {
-    let sql = "UPDATE job_lease SET lease_until = clock_timestamp() - interval '1 ms' WHERE job_id = $1";
+    let sql = "UPDATE job_lease SET lease_until = clock_timestamp() WHERE job_id = $1";
     let expired = sqlx::query(sql).bind(job_id).execute(pool).await.unwrap();
     assert_eq!(expired.rows_affected(), 1);
 }

@@ -66,11 +66,8 @@ fn place(dir: &Path, run_as: Option<RunAs>) -> Result<PathBuf, Error> {
         return Ok(dir);
     }
     let record = dir.join("elsewhere");
-    if let Ok(path) = std::fs::read_to_string(&record) {
-        let path = PathBuf::from(path.trim());
-        if owned_by(&path, user) {
-            return Ok(path);
-        }
+    if let Some(path) = elsewhere(&dir).filter(|path| owned_by(path, user)) {
+        return Ok(path);
     }
     let path = PathBuf::from(format!("/var/tmp/bursar-{}", random_hex(8)));
     std::fs::DirBuilder::new()
@@ -190,10 +187,17 @@ fn holder(data: &Path) -> Option<Identity> {
     (name.trim() == "postgres").then_some(identity)
 }
 
+/// The record of a cluster outside its directory, believed only if it names a place that we make.
+pub(super) fn elsewhere(dir: &Path) -> Option<PathBuf> {
+    let path = PathBuf::from(std::fs::read_to_string(dir.join("elsewhere")).ok()?.trim());
+    let ours = path.parent() == Some(Path::new("/var/tmp"))
+        && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bursar-"));
+    (ours && path.is_dir()).then_some(path)
+}
+
 /// The server that runs now on the cluster of this directory, wherever the cluster lies.
 pub(super) fn running_in(dir: &Path) -> Option<Identity> {
-    let elsewhere = std::fs::read_to_string(dir.join("elsewhere")).ok();
-    let elsewhere = elsewhere.and_then(|path| holder(&Path::new(path.trim()).join("data")));
+    let elsewhere = elsewhere(dir).and_then(|path| holder(&path.join("data")));
     elsewhere.or_else(|| holder(&dir.join("data")))
 }
 

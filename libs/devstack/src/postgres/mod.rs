@@ -134,6 +134,11 @@ impl Postgres {
         cluster::running_in(dir)
     }
 
+    /// Where the cluster of this directory lies when it does not lie in it.
+    pub fn elsewhere(dir: &Path) -> Option<PathBuf> {
+        cluster::elsewhere(dir)
+    }
+
     /// Whether a server answers there now; the text says why not.
     pub async fn ping(port: u16) -> Result<(), String> {
         ping(port).await

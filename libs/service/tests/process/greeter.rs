@@ -41,10 +41,15 @@ impl Ended {
     }
 }
 
-/// Cargo builds the examples of a package with its tests, beside them.
+/// `cargo test -p service` builds the package's examples too, beside its tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    test.parent().and_then(Path::parent).unwrap().join("examples").join("greeter")
+    let program = test.parent().and_then(Path::parent).unwrap().join("examples").join("greeter");
+    assert!(
+        program.exists(),
+        "run `cargo build -p service --example greeter` first: `--test` alone does not build it"
+    );
+    program
 }
 
 impl Greeter {

@@ -42,7 +42,8 @@ pub fn node_names(nodes: &[String]) -> Vec<String> {
     for node in nodes {
         let name = without_credentials(node);
         // Two nodes behind one host differ by their path, which is not shown.
-        let same = names.iter().filter(|known| **known == name || known.starts_with(&format!("{name} #"))).count();
+        let same =
+            names.iter().filter(|known| **known == name || known.starts_with(&format!("{name} #"))).count();
         names.push(if same == 0 { name } else { format!("{name} #{}", same + 1) });
     }
     names
@@ -61,7 +62,11 @@ mod tests {
 
     #[test]
     fn names_of_nodes_show_no_credentials_and_are_distinct() {
-        let nodes = ["https://user:secret@a.example/v2/secret", "https://a.example:443/x?key=secret", "https://a.example/y"];
+        let nodes = [
+            "https://user:secret@a.example/v2/secret",
+            "https://a.example:443/x?key=secret",
+            "https://a.example/y",
+        ];
         let nodes: Vec<String> = nodes.into_iter().map(str::to_owned).collect();
         let names = node_names(&nodes);
         assert_eq!(names, ["https://a.example", "https://a.example:443", "https://a.example #2"]);

@@ -14,10 +14,11 @@ use crate::watch::error::corrupt;
 
 /// The stored ring, oldest first.
 pub async fn load_ring(pool: &PgPool, chain: &ChainName, capacity: usize) -> Result<HeadRing, WatchError> {
-    let rows = sqlx::query("SELECT number, hash, parent, timestamp_ms FROM heads WHERE chain = $1 ORDER BY number")
-        .bind(chain.as_str())
-        .fetch_all(pool)
-        .await?;
+    let rows =
+        sqlx::query("SELECT number, hash, parent, timestamp_ms FROM heads WHERE chain = $1 ORDER BY number")
+            .bind(chain.as_str())
+            .fetch_all(pool)
+            .await?;
     let heads = rows.iter().map(head).collect::<Result<Vec<_>, _>>()?;
     Ok(HeadRing::restore(capacity, heads))
 }
@@ -67,7 +68,11 @@ pub async fn clear_ring_in(tx: &mut PgConnection, chain: &ChainName) -> Result<(
     Ok(())
 }
 
-pub async fn save_final_in(tx: &mut PgConnection, chain: &ChainName, block: BlockRef) -> Result<(), WatchError> {
+pub async fn save_final_in(
+    tx: &mut PgConnection,
+    chain: &ChainName,
+    block: BlockRef,
+) -> Result<(), WatchError> {
     sqlx::query("UPDATE chain_loops SET final_number = $2, final_hash = $3 WHERE chain = $1")
         .bind(chain.as_str())
         .bind(signed(block.number))

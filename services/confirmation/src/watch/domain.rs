@@ -24,21 +24,34 @@ use types::{ChainName, JobId, TxHash, WithdrawalId};
 /// How a round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    Settled { tx: TxHash, block: BlockRef },
+    Settled {
+        tx: TxHash,
+        block: BlockRef,
+    },
     /// Final without the effect; `value_moved` when something moved or that cannot be excluded.
-    Reverted { tx: TxHash, block: BlockRef, value_moved: bool },
+    Reverted {
+        tx: TxHash,
+        block: BlockRef,
+        value_moved: bool,
+    },
     /// Nothing signed in this round can land. `block` is the final block that proves it.
-    Void { foreign: Option<TxHash>, block: BlockRef },
-    Cancelled { tx: TxHash, block: BlockRef },
+    Void {
+        foreign: Option<TxHash>,
+        block: BlockRef,
+    },
+    Cancelled {
+        tx: TxHash,
+        block: BlockRef,
+    },
 }
 
 impl Ending {
     /// Ours that is final, and its block.
     pub fn landed(&self) -> Option<(TxHash, BlockRef)> {
         match self {
-            Self::Settled { tx, block } | Self::Reverted { tx, block, .. } | Self::Cancelled { tx, block } => {
-                Some((*tx, *block))
-            }
+            Self::Settled { tx, block }
+            | Self::Reverted { tx, block, .. }
+            | Self::Cancelled { tx, block } => Some((*tx, *block)),
             Self::Void { .. } => None,
         }
     }
@@ -59,7 +72,10 @@ pub enum State {
     /// No transaction of the round is known to be in a canonical block.
     Waiting,
     /// In a canonical block that is not final.
-    Included { tx: TxHash, block: BlockRef },
+    Included {
+        tx: TxHash,
+        block: BlockRef,
+    },
     Ended(Ending),
 }
 
@@ -67,7 +83,10 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Paid,
-    Failed { reason: String, value_moved: bool },
+    Failed {
+        reason: String,
+        value_moved: bool,
+    },
     /// It was the job's own cancellation; whether it succeeded does not matter, it closed the binding.
     Cancelled,
 }
@@ -78,22 +97,25 @@ impl Outcome {
         if is_cancellation {
             return Some(Self::Cancelled);
         }
-        let failed = |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
+        let failed =
+            |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
         match effect {
             Effect::Paid => Some(Self::Paid),
             Effect::Reverted => failed("the transaction was included and reverted", false),
             // The receipt says success. A token that moves balances without announcing it looks exactly like this, so
             // "nothing moved" would be a guess, and a wrong guess pays twice.
-            Effect::NoEffect { why: NoEffect::NoTransferLog } => {
-                failed("the transaction succeeded without the token's Transfer log; whether anything moved is not known", true)
-            }
+            Effect::NoEffect { why: NoEffect::NoTransferLog } => failed(
+                "the transaction succeeded without the token's Transfer log; whether anything moved is not known",
+                true,
+            ),
             Effect::NoEffect { why: NoEffect::OtherTransaction } => {
                 failed("the transaction has another sender, receiver or contract than expected", true)
             }
             Effect::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            Effect::WrongAmount { moved } => {
-                Some(Self::Failed { reason: format!("the receiver got {moved} instead of the amount"), value_moved: true })
-            }
+            Effect::WrongAmount { moved } => Some(Self::Failed {
+                reason: format!("the receiver got {moved} instead of the amount"),
+                value_moved: true,
+            }),
         }
     }
 }
@@ -234,7 +256,8 @@ impl Watch {
             return Some(Binding::Nonce { sender, nonce });
         }
         // One signature per window; should there be more, the round stays open until the last of them has expired.
-        let expires_at = self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        let expires_at =
+            self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
         let expiration_ms = u64::try_from(expires_at.timestamp_millis()).ok()?;
         Some(Binding::Window { sender, reference: reference?, expiration_ms })
     }
@@ -275,9 +298,16 @@ impl Watch {
         }
     }
 
-    fn apply_included(&mut self, tx: TxHash, block: BlockRef, event: Event) -> Result<Applied, IllegalTransition> {
+    fn apply_included(
+        &mut self,
+        tx: TxHash,
+        block: BlockRef,
+        event: Event,
+    ) -> Result<Applied, IllegalTransition> {
         match event {
-            Event::Seen { tx: other, block: there } if other == tx && there == block => Ok(Applied::AlreadyApplied),
+            Event::Seen { tx: other, block: there } if other == tx && there == block => {
+                Ok(Applied::AlreadyApplied)
+            }
             Event::Seen { tx: other, block: there } => {
                 self.state = State::Included { tx: other, block: there };
                 Ok(Applied::Step(Some(Finding::Reopened { tx, block })))
@@ -300,7 +330,9 @@ impl Watch {
         match event {
             // Only agreement at depth can touch an end.
             Event::Seen { .. } | Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
-            Event::Final { tx, block, .. } if ending.landed() == Some((tx, block)) => Ok(Applied::AlreadyApplied),
+            Event::Final { tx, block, .. } if ending.landed() == Some((tx, block)) => {
+                Ok(Applied::AlreadyApplied)
+            }
             Event::Final { tx, block, .. } => {
                 let reason = format!(
                     "transaction {tx} is final in block {} although the watch had ended as {}",
@@ -315,12 +347,13 @@ impl Watch {
                     Err(self.illegal("a closed round"))
                 }
             },
-            Event::Overturned { reason } => {
-                Ok(self.contradict(ending.landed().map(|(tx, _)| tx), reason))
-            }
+            Event::Overturned { reason } => Ok(self.contradict(ending.landed().map(|(tx, _)| tx), reason)),
             Event::NewRound => match ending {
                 Ending::Settled { .. } if !self.contradicted => Err(self.illegal("a new round")),
-                Ending::Settled { .. } | Ending::Reverted { .. } | Ending::Void { .. } | Ending::Cancelled { .. } => {
+                Ending::Settled { .. }
+                | Ending::Reverted { .. }
+                | Ending::Void { .. }
+                | Ending::Cancelled { .. } => {
                     self.state = State::Waiting;
                     self.round = self.round.saturating_add(1);
                     Ok(Applied::Step(None))

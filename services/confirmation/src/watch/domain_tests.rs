@@ -27,7 +27,8 @@ fn tx(hash: TxHash, nonce: u64) -> NewTx {
 
 /// A job with transactions 1 and 2 at nonce 7, nothing seen.
 fn watch() -> Watch {
-    let effect = Transfer { asset: AssetRef::Native, from: address(1), to: address(2), amount: RawAmount::ZERO };
+    let effect =
+        Transfer { asset: AssetRef::Native, from: address(1), to: address(2), amount: RawAmount::ZERO };
     let mut watch = Watch {
         job: JobId::new(),
         withdrawal: None,
@@ -121,7 +122,10 @@ fn a_contradiction_is_reported_once() {
     for state in states().into_iter().skip(2) {
         let mut watch = Watch { state, ..watch() };
         let overturned = Event::Overturned { reason: "undone".into() };
-        assert!(matches!(watch.apply(overturned.clone()), Ok(Applied::Step(Some(Finding::Contradicted { .. })))));
+        assert!(matches!(
+            watch.apply(overturned.clone()),
+            Ok(Applied::Step(Some(Finding::Contradicted { .. })))
+        ));
         assert_eq!(watch.state, state, "a contradiction changes no state");
         assert_eq!(watch.apply(overturned), Ok(Applied::AlreadyApplied));
     }

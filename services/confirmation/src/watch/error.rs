@@ -76,7 +76,9 @@ impl From<WatchError> for tonic::Status {
                 "the database is away",
                 std::time::Duration::from_secs(1),
             ),
-            WatchError::Corrupt { .. } | WatchError::Database(_) | WatchError::Outbox(_) => refuse::internal(&error),
+            WatchError::Corrupt { .. } | WatchError::Database(_) | WatchError::Outbox(_) => {
+                refuse::internal(&error)
+            }
         }
     }
 }

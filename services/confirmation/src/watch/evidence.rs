@@ -170,7 +170,8 @@ fn announce(stored: &Stored, finding: &Finding, now: DateTime<Utc>) {
     let watch = &stored.watch;
     let chain = watch.chain.to_string();
     let kind = finding.kind();
-    metrics::counter!("bursar_confirmation_verdicts_total", "chain" => chain.clone(), "kind" => kind).increment(1);
+    metrics::counter!("bursar_confirmation_verdicts_total", "chain" => chain.clone(), "kind" => kind)
+        .increment(1);
     if finding.is_end()
         && let Ok(took) = (now - stored.created_at).to_std()
     {

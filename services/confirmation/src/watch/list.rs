@@ -56,7 +56,8 @@ pub async fn tips(pool: &PgPool) -> Result<Tips, WatchError> {
     let mut tips = Tips::new();
     for row in rows {
         if let Some(number) = row.try_get::<Option<i64>, _>("number")? {
-            let chain = row.try_get::<String, _>("chain")?.parse().map_err(|error| corrupt("chain", error))?;
+            let chain =
+                row.try_get::<String, _>("chain")?.parse().map_err(|error| corrupt("chain", error))?;
             tips.insert(chain, u64::try_from(number).map_err(|error| corrupt("head", error))?);
         }
     }

@@ -46,12 +46,17 @@ impl Watch {
         if let Some(known) = self.transaction(&new.hash) {
             return same(known, new).map(|()| Added::Known);
         }
-        let at_nonce = |nonce: u64| self.transactions.iter().find(|tx| tx.nonce == Some(nonce)).map(|tx| tx.round);
+        let at_nonce =
+            |nonce: u64| self.transactions.iter().find(|tx| tx.nonce == Some(nonce)).map(|tx| tx.round);
         let (round, added) = match (new.nonce.and_then(at_nonce), self.state) {
-            (Some(round), State::Waiting | State::Included { .. }) if round == self.round => (round, Added::ToOpenRound),
+            (Some(round), State::Waiting | State::Included { .. }) if round == self.round => {
+                (round, Added::ToOpenRound)
+            }
             (Some(round), _) => (round, Added::ToEndedRound),
             (None, State::Waiting | State::Included { .. }) => match (self.nonce(), new.nonce) {
-                (Some(open), Some(given)) => return Err(AddError::OtherBinding { hash: new.hash, given, open }),
+                (Some(open), Some(given)) => {
+                    return Err(AddError::OtherBinding { hash: new.hash, given, open });
+                }
                 _ => (self.round, Added::ToOpenRound),
             },
             (None, State::Ended(_)) => {

@@ -16,7 +16,8 @@ use crate::heads::repo::signed;
 /// Loads and locks these watches, in the order of their ids; unknown ones are left out.
 pub async fn load_in(tx: &mut PgConnection, jobs: &[JobId]) -> Result<Vec<Stored>, WatchError> {
     let ids: Vec<Uuid> = jobs.iter().map(JobId::as_uuid).collect();
-    let watches = sqlx::query(include_str!("../../queries/watch_load.sql")).bind(&ids).fetch_all(&mut *tx).await?;
+    let watches =
+        sqlx::query(include_str!("../../queries/watch_load.sql")).bind(&ids).fetch_all(&mut *tx).await?;
     let transactions =
         sqlx::query(include_str!("../../queries/watch_transactions.sql")).bind(&ids).fetch_all(tx).await?;
     row::stored(&watches, &transactions)
@@ -34,7 +35,11 @@ pub async fn find(pool: &PgPool, job: JobId) -> Result<Option<Stored>, WatchErro
 }
 
 /// Inserts a watch without transactions unless there is one. Whether it was inserted.
-pub async fn insert_in(tx: &mut PgConnection, watch: &Watch, trace: &TraceContext) -> Result<bool, WatchError> {
+pub async fn insert_in(
+    tx: &mut PgConnection,
+    watch: &Watch,
+    trace: &TraceContext,
+) -> Result<bool, WatchError> {
     let trace =
         trace.serialize(serde_json::value::Serializer).map_err(|error| corrupt("trace context", error))?;
     let contract = match watch.effect.asset {
@@ -56,7 +61,11 @@ pub async fn insert_in(tx: &mut PgConnection, watch: &Watch, trace: &TraceContex
 }
 
 /// Stores the transactions of a watch from position `from` on.
-pub async fn insert_transactions_in(tx: &mut PgConnection, watch: &Watch, from: usize) -> Result<(), WatchError> {
+pub async fn insert_transactions_in(
+    tx: &mut PgConnection,
+    watch: &Watch,
+    from: usize,
+) -> Result<(), WatchError> {
     for (position, new) in watch.transactions.iter().enumerate().skip(from) {
         let done = sqlx::query(
             "INSERT INTO watched_transactions
@@ -113,7 +122,8 @@ pub async fn save_in(tx: &mut PgConnection, changed: &[Changed<'_>]) -> Result<(
         .bind(changed.iter().map(|change| change.renewed).collect::<Vec<_>>())
         .execute(tx)
         .await?;
-    db::cas::expect_rows(done, changed.len()).map_err(|_| WatchError::Conflict { job: first.stored.watch.job })
+    db::cas::expect_rows(done, changed.len())
+        .map_err(|_| WatchError::Conflict { job: first.stored.watch.job })
 }
 
 struct Columns {
@@ -130,7 +140,9 @@ impl Columns {
             | State::Ended(Ending::Settled { tx, block } | Ending::Cancelled { tx, block }) => {
                 (Some(tx), Some(block), None)
             }
-            State::Ended(Ending::Reverted { tx, block, value_moved }) => (Some(tx), Some(block), Some(value_moved)),
+            State::Ended(Ending::Reverted { tx, block, value_moved }) => {
+                (Some(tx), Some(block), Some(value_moved))
+            }
             State::Ended(Ending::Void { foreign, block }) => (foreign, Some(block), None),
         };
         Self { tx, block, value_moved }

@@ -85,9 +85,10 @@ pub fn message(
         Finding::Stuck { newest, waited } => {
             Wire::Stuck(execution::Stuck { tx_hash: newest.to_string(), waited: Some(duration(*waited)) })
         }
-        Finding::Reopened { tx, block } => {
-            Wire::Reopened(execution::Reopened { tx_hash: tx.to_string(), block_hash: block.hash.to_string() })
-        }
+        Finding::Reopened { tx, block } => Wire::Reopened(execution::Reopened {
+            tx_hash: tx.to_string(),
+            block_hash: block.hash.to_string(),
+        }),
         Finding::Contradicted { tx, reason } => Wire::Contradicted(execution::Contradicted {
             tx_hash: tx.map_or_else(String::new, |hash| hash.to_string()),
             reason: reason.clone(),
@@ -102,7 +103,11 @@ pub fn message(
 }
 
 /// What intent is told: only that a withdrawal settled.
-pub fn progress(watch: &Watch, finding: &Finding, at: DateTime<Utc>) -> Option<intent::RecordProgressRequest> {
+pub fn progress(
+    watch: &Watch,
+    finding: &Finding,
+    at: DateTime<Utc>,
+) -> Option<intent::RecordProgressRequest> {
     let withdrawal = watch.withdrawal?;
     let Finding::Settled { tx, block, .. } = finding else { return None };
     let completed = intent::Completed { tx_hash: tx.to_string(), block_number: block.number };

@@ -130,6 +130,12 @@ impl ChainLoop {
         Ok(if busy { Ticked::Busy } else { Ticked::Idle })
     }
 
+    /// A ring that does not reach below the depth could not tell a reorg that matters from one that does not.
+    pub(super) fn ring_capacity(&self) -> usize {
+        let depth = usize::try_from(self.settings.depth).unwrap_or(usize::MAX);
+        self.parts.follow.ring_blocks.max(depth.saturating_mul(2))
+    }
+
     /// Gives the chain up, so that another replica takes over at once.
     pub async fn release(&mut self) -> Result<(), LoopError> {
         match self.held.take() {
@@ -146,7 +152,7 @@ impl ChainLoop {
         let Some(lease) = Lease::acquire(pool, &self.settings.name, owner, follow.lease).await? else {
             return Ok(None);
         };
-        let ring = heads::repo::load_ring(pool, &self.settings.name, follow.ring_blocks).await?;
+        let ring = heads::repo::load_ring(pool, &self.settings.name, self.ring_capacity()).await?;
         let fence = lease.renew(pool).await?;
         tracing::info!(chain = %self.settings.name, token = lease.token, heads = ring.len(), "following the chain");
         let now = Instant::now();
@@ -179,7 +185,8 @@ impl ChainLoop {
 
     async fn tell_nodes(&self, held: &mut Held) -> Result<(), LoopError> {
         let nodes: Vec<NodeStanding> = self.edge.nodes().into_iter().map(standing).collect();
-        let problems = |nodes: &[NodeStanding]| nodes.iter().map(|node| node.problem.clone()).collect::<Vec<_>>();
+        let problems =
+            |nodes: &[NodeStanding]| nodes.iter().map(|node| node.problem.clone()).collect::<Vec<_>>();
         let due = held.nodes_at.is_none_or(|at| at.elapsed() >= NODES_EVERY);
         if nodes == held.nodes || !(due || problems(&nodes) != problems(&held.nodes)) {
             return Ok(());

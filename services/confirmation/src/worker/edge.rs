@@ -22,7 +22,8 @@ pub fn build(settings: &Settings, node_timeout: Duration) -> Result<Arc<dyn Chai
     match settings.kind {
         AddressFormat::Evm => {
             let names = node_names(&settings.nodes);
-            let nodes = settings.nodes.iter().zip(names).map(|(url, name)| NodeConfig { name, url: url.clone() });
+            let nodes =
+                settings.nodes.iter().zip(names).map(|(url, name)| NodeConfig { name, url: url.clone() });
             let finality = match settings.depth {
                 0 => Finality::Tag,
                 depth => Finality::Depth(depth.into()),

@@ -16,6 +16,9 @@ use crate::heads::repo::signed;
 use crate::watch::evidence::{self, Evidence};
 use crate::watch::{Event, WatchError};
 
+/// An empty ring begins this far below the final block, so that a reorg of what is final is recognised as one.
+const BEGIN_BELOW: u64 = 64;
+
 /// What following found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Followed {
@@ -62,21 +65,23 @@ impl ChainLoop {
         self.write(held, &ring, changes).await?;
         held.ring = ring;
         if let Some(tip) = held.ring.tip() {
-            metrics::gauge!("bursar_confirmation_head_number", "chain" => chain.to_string()).set(as_gauge(tip.number));
+            metrics::gauge!("bursar_confirmation_head_number", "chain" => chain.to_string())
+                .set(as_gauge(tip.number));
         }
         Ok(Followed { moved: true, caught_up: followed.caught_up })
     }
 
-    /// Where an empty ring begins: at a final block if one is agreed, otherwise at the tip. Older transactions are found
-    /// by looking watches up.
+    /// Where an empty ring begins: a little below the final block if one is agreed, otherwise below the tip. Older
+    /// transactions are found by looking watches up.
     async fn start(&self, held: &Held) -> Result<u64, LoopError> {
         if held.ring.tip().is_some() {
             return Ok(0);
         }
-        match self.edge.finalized().await? {
-            Agreement::Agreed { value, .. } => Ok(value.number),
-            Agreement::Disagreed { .. } | Agreement::TooFew { .. } => Ok(self.edge.head().await?.number),
-        }
+        let begin = match self.edge.finalized().await? {
+            Agreement::Agreed { value, .. } => value.number,
+            Agreement::Disagreed { .. } | Agreement::TooFew { .. } => self.edge.head().await?.number,
+        };
+        Ok(begin.saturating_sub(BEGIN_BELOW))
     }
 
     /// Forgets the ring; everything open is looked up anew. With a reason, verdicts stop until a person has looked.
@@ -96,7 +101,7 @@ impl ChainLoop {
         tx.commit().await?;
         held.note(fence);
         held.halted |= halt.is_some();
-        held.ring = HeadRing::new(self.parts.follow.ring_blocks);
+        held.ring = HeadRing::new(self.ring_capacity());
         Ok(())
     }
 
@@ -184,11 +189,12 @@ async fn sight_in(
     if places.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = sqlx::query("SELECT hash, job_id FROM watched_transactions WHERE chain = $1 AND hash = ANY($2)")
-        .bind(chain.as_str())
-        .bind(places.keys().map(|hash| hash.0.to_vec()).collect::<Vec<_>>())
-        .fetch_all(&mut *tx)
-        .await?;
+    let rows =
+        sqlx::query("SELECT hash, job_id FROM watched_transactions WHERE chain = $1 AND hash = ANY($2)")
+            .bind(chain.as_str())
+            .bind(places.keys().map(|hash| hash.0.to_vec()).collect::<Vec<_>>())
+            .fetch_all(&mut *tx)
+            .await?;
     let mut seen = Vec::with_capacity(rows.len());
     for row in &rows {
         let hash = TxHash(row.try_get("hash")?);

@@ -20,7 +20,8 @@ impl ChainLoop {
             .fetch_all(&self.parts.pool)
             .await?;
         for status in ["waiting", "included"] {
-            let row = rows.iter().find(|row| row.try_get::<&str, _>("status").is_ok_and(|found| found == status));
+            let row =
+                rows.iter().find(|row| row.try_get::<&str, _>("status").is_ok_and(|found| found == status));
             let read = |column: &str| row.map_or(Ok(0.0), |row| row.try_get::<f64, _>(column));
             let labels = [("chain", chain.clone()), ("status", status.to_owned())];
             metrics::gauge!("bursar_confirmation_watches", &labels).set(read("count")?);

@@ -61,8 +61,12 @@ impl ChainLoop {
                 }
                 Found::Nothing { complete } => complete,
             };
-            let overdue = stuck_after.is_some_and(|after| waited.to_std().is_ok_and(|waited| waited >= after));
-            if overdue && !held.halted && let Some(newest) = hashes.last() {
+            let overdue =
+                stuck_after.is_some_and(|after| waited.to_std().is_ok_and(|waited| waited >= after));
+            if overdue
+                && !held.halted
+                && let Some(newest) = hashes.last()
+            {
                 let event = Event::Overdue { newest: *newest, waited: *waited };
                 events.push(Evidence { job: *job, event });
             }
@@ -76,7 +80,11 @@ impl ChainLoop {
         sqlx::query(include_str!("../../queries/lookup_next.sql"))
             .bind(next.iter().map(|(job, ..)| job.as_uuid()).collect::<Vec<_>>())
             .bind(next.iter().map(|(_, version, _)| *version).collect::<Vec<_>>())
-            .bind(next.iter().map(|(.., after)| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+            .bind(
+                next.iter()
+                    .map(|(.., after)| i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+                    .collect::<Vec<_>>(),
+            )
             .execute(&mut *tx)
             .await?;
         evidence::record_in(&mut tx, &self.parts.key, fence.now, events).await?;

@@ -67,7 +67,8 @@ impl ChainLoop {
             if !judged.delayed.is_empty() {
                 let chain = self.settings.name.to_string();
                 let count = u64::try_from(judged.delayed.len()).unwrap_or(u64::MAX);
-                metrics::counter!("bursar_confirmation_delayed_verdicts_total", "chain" => chain).increment(count);
+                metrics::counter!("bursar_confirmation_delayed_verdicts_total", "chain" => chain)
+                    .increment(count);
             }
             if !self.write_judged(held, judged).await? {
                 return Ok(());
@@ -96,7 +97,11 @@ impl ChainLoop {
                 (None, None)
             }
         };
-        metrics::gauge!("bursar_confirmation_finality_in_doubt", &labels).set(if doubt.is_some() { 1.0 } else { 0.0 });
+        metrics::gauge!("bursar_confirmation_finality_in_doubt", &labels).set(if doubt.is_some() {
+            1.0
+        } else {
+            0.0
+        });
         if let Some(doubt) = doubt {
             metrics::counter!("bursar_confirmation_disagreements_total", &labels).increment(1);
             tracing::warn!(%chain, doubt, "no verdicts");
@@ -130,13 +135,15 @@ impl ChainLoop {
         }
         let chain = &self.settings.name;
         // The ring is linked by parents, so a final block at or above that height has it in its past, or has not.
-        let proven = asof.number >= was.number && held.ring.is_canonical(asof.number, &asof.hash) == Some(true);
+        let proven =
+            asof.number >= was.number && held.ring.is_canonical(asof.number, &asof.hash) == Some(true);
         if !proven {
             tracing::error!(%chain, block = was.number, hash = %was.hash, "a final block is gone from the followed branch");
             self.delay_all(held, "a block that was final is gone from the followed branch").await?;
             return Ok(true);
         }
-        let reason = format!("block {} ({}) was final and is not on the chain any more", was.number, was.hash);
+        let reason =
+            format!("block {} ({}) was final and is not on the chain any more", was.number, was.hash);
         let lowest = held.ring.lowest().map_or(0, |head| head.number);
         let mut tx = self.parts.pool.begin().await?;
         let fence = held.lease.fence_in(&mut tx).await?;
@@ -168,7 +175,8 @@ impl ChainLoop {
             .bind(PAGE)
             .fetch_all(&self.parts.pool)
             .await?;
-        let unsigned = |value: i64| u64::try_from(value).map_err(|error| crate::watch::error::corrupt("block", error));
+        let unsigned =
+            |value: i64| u64::try_from(value).map_err(|error| crate::watch::error::corrupt("block", error));
         rows.iter()
             .map(|found| {
                 let number = unsigned(found.try_get("block_number")?)?;
@@ -243,10 +251,13 @@ fn judge(page: &[Undecided], standings: Vec<Agreement<Standing>>, asof: &Head) -
                     Some(outcome) => {
                         let (tx, block, cost) = (settlement.hash, settlement.block, settlement.cost);
                         judged.finals.push((tx, block));
-                        judged.events.push(Evidence { job, event: Event::Final { tx, block, cost, outcome } });
+                        judged
+                            .events
+                            .push(Evidence { job, event: Event::Final { tx, block, cost, outcome } });
                     }
                     None => {
-                        let reason = format!("the nodes' answer does not tell the effect: {:?}", settlement.effect);
+                        let reason =
+                            format!("the nodes' answer does not tell the effect: {:?}", settlement.effect);
                         judged.delayed.push((job, reason));
                     }
                 }
@@ -260,9 +271,12 @@ fn judge(page: &[Undecided], standings: Vec<Agreement<Standing>>, asof: &Head) -
                 judged.events.push(Evidence { job, event: Event::Undone { block: undecided.block } });
             }
             Agreement::Disagreed { answers, conflicts } => {
-                let mut said: Vec<String> = answers.iter().map(|(node, value)| format!("{node} {}", tell(value))).collect();
+                let mut said: Vec<String> =
+                    answers.iter().map(|(node, value)| format!("{node} {}", tell(value))).collect();
                 said.extend(conflicts.iter().map(|(node, why)| format!("{node} {why}")));
-                judged.delayed.push((job, format!("nodes disagree as of block {}: {}", asof.number, said.join("; "))));
+                judged
+                    .delayed
+                    .push((job, format!("nodes disagree as of block {}: {}", asof.number, said.join("; "))));
             }
             Agreement::TooFew { needed, answers, silent } => {
                 let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
@@ -285,7 +299,11 @@ fn tell(standing: &Standing) -> String {
 }
 
 /// Marks these as judged, in the block the nodes agreed on.
-async fn finalize_in(tx: &mut PgConnection, chain: &str, finals: &[(TxHash, BlockRef)]) -> Result<(), WatchError> {
+async fn finalize_in(
+    tx: &mut PgConnection,
+    chain: &str,
+    finals: &[(TxHash, BlockRef)],
+) -> Result<(), WatchError> {
     sqlx::query(
         "UPDATE watched_transactions AS t SET block_number = n.number, block_hash = n.block, final_at = now()
          FROM unnest($2::bytea[], $3::bigint[], $4::bytea[]) AS n (hash, number, block)
@@ -301,7 +319,11 @@ async fn finalize_in(tx: &mut PgConnection, chain: &str, finals: &[(TxHash, Bloc
 }
 
 /// Ends that rest on a block of this number or above.
-async fn ended_since_in(tx: &mut PgConnection, chain: &str, number: u64) -> Result<Vec<(JobId, BlockRef)>, WatchError> {
+async fn ended_since_in(
+    tx: &mut PgConnection,
+    chain: &str,
+    number: u64,
+) -> Result<Vec<(JobId, BlockRef)>, WatchError> {
     let rows = sqlx::query(
         "SELECT job_id, block_number, block_hash FROM watches
          WHERE chain = $1 AND block_number >= $2 AND status IN ('settled', 'reverted', 'void', 'cancelled')",

@@ -53,7 +53,9 @@ pub async fn run(parts: Parts, waker: Waker, stop: CancellationToken) -> Result<
                     }
                 }
             }
-            Err(error) => tracing::warn!(error = rpc::error::chain(&error), "cannot read the chains; going on"),
+            Err(error) => {
+                tracing::warn!(error = rpc::error::chain(&error), "cannot read the chains; going on")
+            }
         }
         tokio::select! {
             woken = sleeper.wait(REREAD) => if woken == Wake::Closed { break },
@@ -79,7 +81,9 @@ async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Wak
             let new = settings.borrow_and_update().clone();
             match edge::build(&new, node_timeout) {
                 Ok(edge) => chain_loop.replace(new, edge),
-                Err(error) => tracing::error!(chain = %new.name, %error, "new settings refused, old ones kept"),
+                Err(error) => {
+                    tracing::error!(chain = %new.name, %error, "new settings refused, old ones kept")
+                }
             }
         }
         // Dropping a tick half-way is safe: it is a crash between two transactions.

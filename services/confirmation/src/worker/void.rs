@@ -35,7 +35,9 @@ impl ChainLoop {
             }
             let Some(question) = self.question(held, &stored.watch, &asof).await? else { continue };
             let fate = self.edge.fate(&question).await;
-            if matches!(fate, Agreement::Agreed { value: Fate::Open, .. }) && !stored.delayed_reason.is_empty() {
+            if matches!(fate, Agreement::Agreed { value: Fate::Open, .. })
+                && !stored.delayed_reason.is_empty()
+            {
                 self.delay(held, job, String::new()).await?;
             }
             if self.take_fate(held, &stored.watch, &question, fate).await? {
@@ -50,7 +52,11 @@ impl ChainLoop {
         let chain = self.settings.name.as_str();
         let rows = match self.edge.binding_kind() {
             BindingKind::Nonce => {
-                sqlx::query(include_str!("../../queries/void_nonces.sql")).bind(chain).bind(BATCH).fetch_all(&self.parts.pool).await?
+                sqlx::query(include_str!("../../queries/void_nonces.sql"))
+                    .bind(chain)
+                    .bind(BATCH)
+                    .fetch_all(&self.parts.pool)
+                    .await?
             }
             BindingKind::Window => {
                 let time_ms = signed(asof.timestamp_ms);
@@ -65,11 +71,19 @@ impl ChainLoop {
         rows.iter().map(|row| Ok(JobId::from_uuid(row.try_get("job_id")?))).collect()
     }
 
-    async fn question(&self, held: &Held, watch: &Watch, asof: &Head) -> Result<Option<FateQuestion>, LoopError> {
+    async fn question(
+        &self,
+        held: &Held,
+        watch: &Watch,
+        asof: &Head,
+    ) -> Result<Option<FateQuestion>, LoopError> {
         let (since, reference) = match self.edge.binding_kind() {
             BindingKind::Nonce => {
+                // Execution names the head at which it took the nonce, if it knows; it was certainly open then.
+                let named = watch.present().map(|tx| tx.reference_block).filter(|number| *number > 0).min();
+                let since = named.unwrap_or(watch.since_block).min(watch.since_block);
                 let lookback = held.lookback.get(&watch.job).copied().unwrap_or(0);
-                (watch.since_block.saturating_sub(lookback), None)
+                (since.saturating_sub(lookback), None)
             }
             BindingKind::Window => {
                 let since = watch.present().map(|tx| tx.reference_block).min().unwrap_or(0);
@@ -99,17 +113,24 @@ impl ChainLoop {
                 Ok(false)
             }
             Agreement::Agreed { by, .. } if by.len() < asked => {
-                self.delay(held, job, format!("{} of {asked} nodes have answered whether it can still land", by.len())).await?;
+                self.delay(
+                    held,
+                    job,
+                    format!("{} of {asked} nodes have answered whether it can still land", by.len()),
+                )
+                .await?;
                 Ok(false)
             }
             Agreement::Agreed { value: Fate::Foreign { hash, block }, .. } => {
-                let reason = format!("transaction {hash} is final in block {} at the same nonce", block.number);
+                let reason =
+                    format!("transaction {hash} is final in block {} at the same nonce", block.number);
                 let event = Event::Closed { foreign: Some(hash), block, reason };
                 self.close(held, watch, event).await
             }
             Agreement::Agreed { value: Fate::Expired, .. } => {
                 let block = BlockRef::from(question.asof);
-                let reason = format!("it expired before final block {} and is in none up to it", block.number);
+                let reason =
+                    format!("it expired before final block {} and is in none up to it", block.number);
                 self.close(held, watch, Event::Closed { foreign: None, block, reason }).await
             }
             Agreement::Disagreed { .. } => {
@@ -127,7 +148,8 @@ impl ChainLoop {
                 }
                 let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
                 let (got, silent) = (answers.len(), silent.join("; "));
-                self.delay(held, job, format!("{got} nodes have said whether it can still land: {silent}")).await?;
+                self.delay(held, job, format!("{got} nodes have said whether it can still land: {silent}"))
+                    .await?;
                 Ok(false)
             }
         }
@@ -150,7 +172,13 @@ impl ChainLoop {
         Ok(true)
     }
 
-    async fn sight(&self, held: &mut Held, job: JobId, hash: TxHash, block: BlockRef) -> Result<(), LoopError> {
+    async fn sight(
+        &self,
+        held: &mut Held,
+        job: JobId,
+        hash: TxHash,
+        block: BlockRef,
+    ) -> Result<(), LoopError> {
         let mut tx = self.parts.pool.begin().await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         place_in(&mut tx, &self.settings.name, &[(hash, block, job)]).await?;

@@ -10,29 +10,29 @@ use crate::sql::{amount, bad_column, bigint, count, text, unsigned};
 const CHAIN: &str = "SELECT name, kind, network_id, nodes, finality, depth, dynamic_fees, max_gas_price::text,
     max_fee::text, bump_after_seconds, enabled, native_asset, revision FROM chains";
 
-pub async fn chains(db: impl PgExecutor<'_>) -> Result<Vec<Chain>, sqlx::Error> {
+pub(crate) async fn chains(db: impl PgExecutor<'_>) -> Result<Vec<Chain>, sqlx::Error> {
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{CHAIN} ORDER BY name"))).fetch_all(db).await?;
     rows.iter().map(read_chain).collect()
 }
 
-pub async fn chain(db: impl PgExecutor<'_>, name: &ChainName) -> Result<Option<Chain>, sqlx::Error> {
+pub(crate) async fn chain(db: impl PgExecutor<'_>, name: &ChainName) -> Result<Option<Chain>, sqlx::Error> {
     let sql = sqlx::AssertSqlSafe(format!("{CHAIN} WHERE name = $1"));
     sqlx::query(sql).bind(name.as_str()).fetch_optional(db).await?.as_ref().map(read_chain).transpose()
 }
 
 /// The chain, locked: whoever changes the catalogue of a chain does it one at a time, in the order of revisions.
-pub async fn lock_chain_in(tx: &mut PgConnection, name: &ChainName) -> Result<Option<Chain>, sqlx::Error> {
+pub(crate) async fn lock_chain_in(tx: &mut PgConnection, name: &ChainName) -> Result<Option<Chain>, sqlx::Error> {
     let sql = sqlx::AssertSqlSafe(format!("{CHAIN} WHERE name = $1 FOR UPDATE"));
     sqlx::query(sql).bind(name.as_str()).fetch_optional(tx).await?.as_ref().map(read_chain).transpose()
 }
 
-pub async fn next_revision_in(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
+pub(crate) async fn next_revision_in(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
     let row = sqlx::query("SELECT nextval('catalogue_revision') AS revision").fetch_one(tx).await?;
     unsigned(&row, "revision")
 }
 
 /// Stores a chain. Two first calls at once meet at the key; the second one sees the first one's row.
-pub async fn put_chain_in(tx: &mut PgConnection, chain: &Chain) -> Result<(), sqlx::Error> {
+pub(crate) async fn put_chain_in(tx: &mut PgConnection, chain: &Chain) -> Result<(), sqlx::Error> {
     let (finality, depth) = match chain.finality {
         Finality::Depth(depth) => ("depth", depth),
         Finality::Chain => ("chain", 0),
@@ -59,13 +59,13 @@ pub async fn put_chain_in(tx: &mut PgConnection, chain: &Chain) -> Result<(), sq
 const ASSET: &str = "SELECT a.id, a.chain, a.symbol, a.contract_address, a.decimals, a.enabled,
     a.min_withdrawal_raw::text, c.kind FROM assets AS a JOIN chains AS c ON c.name = a.chain";
 
-pub async fn assets(db: impl PgExecutor<'_>, chain: Option<&ChainName>) -> Result<Vec<Asset>, sqlx::Error> {
+pub(crate) async fn assets(db: impl PgExecutor<'_>, chain: Option<&ChainName>) -> Result<Vec<Asset>, sqlx::Error> {
     let sql = format!("{ASSET} WHERE $1::text IS NULL OR a.chain = $1 ORDER BY a.chain, a.symbol");
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(chain.map(ChainName::as_str)).fetch_all(db).await?;
     rows.iter().map(read_asset).collect()
 }
 
-pub async fn put_asset_in(tx: &mut PgConnection, asset: &Asset) -> Result<(), sqlx::Error> {
+pub(crate) async fn put_asset_in(tx: &mut PgConnection, asset: &Asset) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO assets (id, chain, symbol, is_native, contract_address, decimals, enabled, min_withdrawal_raw)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8::numeric)
@@ -106,7 +106,7 @@ fn read_chain(row: &PgRow) -> Result<Chain, sqlx::Error> {
     })
 }
 
-pub fn read_kind(row: &PgRow) -> Result<ChainKind, sqlx::Error> {
+pub(crate) fn read_kind(row: &PgRow) -> Result<ChainKind, sqlx::Error> {
     match row.try_get("kind")? {
         "evm" => Ok(ChainKind::Evm),
         "tron" => Ok(ChainKind::Tron),

@@ -38,23 +38,23 @@ select!(
      ORDER BY j.id DESC LIMIT $6"
 );
 
-pub async fn by_ids(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Result<Vec<Job>, JobError> {
+pub(crate) async fn by_ids(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Result<Vec<Job>, JobError> {
     let rows = sqlx::query(AssertSqlSafe(BY_IDS.as_str())).bind(ids).fetch_all(db).await?;
     rows.iter().map(read_job).collect()
 }
 
-pub async fn by_withdrawal(db: impl PgExecutor<'_>, id: WithdrawalId) -> Result<Option<Job>, JobError> {
+pub(crate) async fn by_withdrawal(db: impl PgExecutor<'_>, id: WithdrawalId) -> Result<Option<Job>, JobError> {
     let row = sqlx::query(AssertSqlSafe(BY_WITHDRAWAL.as_str())).bind(id.as_uuid()).fetch_optional(db).await?;
     row.as_ref().map(read_job).transpose()
 }
 
-pub async fn by_withdrawals(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Result<Vec<Job>, JobError> {
+pub(crate) async fn by_withdrawals(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Result<Vec<Job>, JobError> {
     let rows = sqlx::query(AssertSqlSafe(BY_WITHDRAWALS.as_str())).bind(ids).fetch_all(db).await?;
     rows.iter().map(read_job).collect()
 }
 
 /// The job, locked until the transaction ends. Every change of a job that is not made in bulk starts here.
-pub async fn lock_in(tx: &mut PgConnection, id: JobId) -> Result<Job, JobError> {
+pub(crate) async fn lock_in(tx: &mut PgConnection, id: JobId) -> Result<Job, JobError> {
     // Locked first and read afterwards: what is read beside the row itself is then as new as the row.
     let known = sqlx::query("SELECT FROM jobs WHERE id = $1 FOR UPDATE")
         .bind(id.as_uuid())
@@ -68,7 +68,7 @@ pub async fn lock_in(tx: &mut PgConnection, id: JobId) -> Result<Job, JobError> 
 
 /// What a page of jobs is narrowed down by.
 #[derive(Debug, Clone)]
-pub struct PageKey<'a> {
+pub(crate) struct PageKey<'a> {
     pub queue: Option<JobQueue>,
     pub statuses: &'a [&'static str],
     pub chain: Option<&'a ChainName>,
@@ -76,7 +76,7 @@ pub struct PageKey<'a> {
     pub before: Option<JobId>,
 }
 
-pub async fn page(db: impl PgExecutor<'_>, key: &PageKey<'_>, limit: u32) -> Result<Vec<Job>, JobError> {
+pub(crate) async fn page(db: impl PgExecutor<'_>, key: &PageKey<'_>, limit: u32) -> Result<Vec<Job>, JobError> {
     let rows = sqlx::query(AssertSqlSafe(PAGE.as_str()))
         .bind(key.queue.map(JobQueue::as_str))
         .bind(key.statuses)
@@ -95,7 +95,7 @@ const ATTEMPT: &str = "SELECT t.id, t.job_id, t.number, t.kind AS attempt_kind, 
     FROM attempts AS t JOIN chains AS c ON c.name = t.chain WHERE t.job_id = ANY ($1) ORDER BY t.job_id, t.number";
 
 /// Every attempt of these jobs, oldest first.
-pub async fn attempts(db: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<BTreeMap<JobId, Vec<Attempt>>, JobError> {
+pub(crate) async fn attempts(db: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<BTreeMap<JobId, Vec<Attempt>>, JobError> {
     let rows = sqlx::query(ATTEMPT).bind(jobs).fetch_all(db).await?;
     let mut by_job: BTreeMap<JobId, Vec<Attempt>> = BTreeMap::new();
     for row in &rows {
@@ -106,7 +106,7 @@ pub async fn attempts(db: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<BTreeMap
 }
 
 /// Makes jobs due that wait for something outside of them, on one chain. Bounded: the rest follows by their own schedule.
-pub async fn wake_blocked_in(tx: &mut PgConnection, chain: &ChainName) -> Result<u64, db::QueueError> {
+pub(crate) async fn wake_blocked_in(tx: &mut PgConnection, chain: &ChainName) -> Result<u64, db::QueueError> {
     let rows = sqlx::query(
         "SELECT id, queue, rank FROM jobs
          WHERE chain = $1 AND status = 'pending' AND finished_at IS NULL AND blocked_reason IS NOT NULL

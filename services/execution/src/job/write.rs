@@ -38,13 +38,13 @@ impl Schedule {
 
 /// What a verdict adds to a change.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Closing {
+pub(crate) struct Closing {
     /// Block in which the payment left the wallet.
     pub paid_in_block: Option<u64>,
 }
 
 /// Writes a change of one job, which must be locked.
-pub async fn apply_in(
+pub(crate) async fn apply_in(
     tx: &mut PgConnection,
     job: &Job,
     change: &Change,

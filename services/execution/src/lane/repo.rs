@@ -23,7 +23,7 @@ pub struct LaneState {
 }
 
 /// Locks a lane, which is made first if need be. `mined` and `pending` are the chain's word, read before.
-pub async fn lock_in(
+pub(crate) async fn lock_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     address: &Address,
@@ -76,14 +76,14 @@ pub async fn lock_in(
 
 /// A nonce taken for a job, and what it may cost.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
+pub(crate) struct Taken {
     pub nonce: u64,
     pub job: JobId,
     pub committed: RawAmount,
 }
 
 /// Writes nonces as taken. A nonce somebody holds is not overwritten; the caller compares the count.
-pub async fn take_in(
+pub(crate) async fn take_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     address: &Address,
@@ -116,7 +116,7 @@ pub async fn take_in(
 }
 
 /// What a bump or a cancellation may cost at a nonce already held.
-pub async fn recommit_in(tx: &mut PgConnection, job: JobId, committed: RawAmount) -> Result<(), sqlx::Error> {
+pub(crate) async fn recommit_in(tx: &mut PgConnection, job: JobId, committed: RawAmount) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE lane_nonces SET committed_raw = $2::numeric WHERE job_id = $1 AND state = 'open'")
         .bind(job.as_uuid())
         .bind(committed.to_string())
@@ -126,7 +126,7 @@ pub async fn recommit_in(tx: &mut PgConnection, job: JobId, committed: RawAmount
 }
 
 /// Nothing new is numbered from here on, until a person says so.
-pub async fn halt_in(
+pub(crate) async fn halt_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     address: &Address,
@@ -146,7 +146,7 @@ pub async fn halt_in(
 }
 
 /// Lets a lane go on. False if there is none.
-pub async fn resume(
+pub(crate) async fn resume(
     db: impl PgExecutor<'_>,
     chain: &ChainName,
     address: &Address,
@@ -176,7 +176,7 @@ pub struct LaneRow {
 const SHOWN: i64 = 1000;
 
 /// Lanes with their open nonces, lowest first.
-pub async fn list(
+pub(crate) async fn list(
     db: impl PgExecutor<'_>,
     chain: Option<&ChainName>,
     address: Option<&Address>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chain::{AssetRef, BalanceOf, ChainEdge as _};
+use chain::{AssetRef, BalanceOf};
 use sqlx::PgPool;
 use types::{Address, ChainName, WalletId};
 

@@ -13,7 +13,7 @@ use crate::catalogue::repo::read_kind;
 use crate::sql::{amount, bad_column, bigint, text, unsigned};
 
 /// Every address of a chain's operation wallets, in canonical spelling.
-pub async fn addresses_in(tx: &mut PgConnection, chain: &ChainName) -> Result<Vec<String>, sqlx::Error> {
+pub(crate) async fn addresses_in(tx: &mut PgConnection, chain: &ChainName) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar("SELECT address FROM operation_wallets WHERE chain = $1 ORDER BY address")
         .bind(chain.as_str())
         .fetch_all(tx)
@@ -21,7 +21,7 @@ pub async fn addresses_in(tx: &mut PgConnection, chain: &ChainName) -> Result<Ve
 }
 
 /// A holding for every wallet and asset of a chain, so that a refresh finds what it has to read.
-pub async fn ensure_holdings_in(tx: &mut PgConnection, chain: &ChainName) -> Result<(), sqlx::Error> {
+pub(crate) async fn ensure_holdings_in(tx: &mut PgConnection, chain: &ChainName) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO wallet_holdings (wallet_id, asset_id)
          SELECT w.id, a.id FROM operation_wallets AS w JOIN assets AS a USING (chain) WHERE chain = $1
@@ -33,7 +33,7 @@ pub async fn ensure_holdings_in(tx: &mut PgConnection, chain: &ChainName) -> Res
     Ok(())
 }
 
-pub async fn put_in(
+pub(crate) async fn put_in(
     tx: &mut PgConnection,
     id: WalletId,
     wallet: &NewWallet,
@@ -60,7 +60,7 @@ pub async fn put_in(
 }
 
 /// Wallets with their holdings, by chain, role and id. `role` and `address` narrow it down.
-pub async fn list(
+pub(crate) async fn list(
     db: impl PgExecutor<'_>,
     chain: Option<&ChainName>,
     role: Option<WalletRole>,
@@ -87,7 +87,7 @@ pub async fn list(
 
 /// What has to be read from the chain.
 #[derive(Debug, Clone)]
-pub struct HoldingKey {
+pub(crate) struct HoldingKey {
     pub wallet: WalletId,
     pub asset: AssetId,
     pub holder: Address,
@@ -95,7 +95,7 @@ pub struct HoldingKey {
 }
 
 /// The holdings of a chain's wallets that are in use; with `addresses`, of those alone.
-pub async fn holdings(
+pub(crate) async fn holdings(
     db: impl PgExecutor<'_>,
     chain: &ChainName,
     addresses: Option<&[String]>,
@@ -127,7 +127,7 @@ pub async fn holdings(
 }
 
 /// Writes balances read at `block`; returns the assets of which some wallet now holds more than before.
-pub async fn record_balances_in(
+pub(crate) async fn record_balances_in(
     tx: &mut PgConnection,
     read: &[(HoldingKey, RawAmount)],
     block: u64,
@@ -146,7 +146,7 @@ pub async fn record_balances_in(
 
 /// Locks the choice of wallets on a chain until the transaction ends: choices follow each other, and each sees what the
 /// ones before reserved.
-pub async fn lock_selection_in(tx: &mut PgConnection, chain: &ChainName) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(crate) async fn lock_selection_in(tx: &mut PgConnection, chain: &ChainName) -> Result<DateTime<Utc>, sqlx::Error> {
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('bursar/wallet-selection/' || $1, 0))")
         .bind(chain.as_str())
         .execute(&mut *tx)
@@ -155,7 +155,7 @@ pub async fn lock_selection_in(tx: &mut PgConnection, chain: &ChainName) -> Resu
 }
 
 /// Hot wallets that could pay these assets. Call under [`lock_selection_in`].
-pub async fn candidates_in(
+pub(crate) async fn candidates_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     assets: &[Uuid],
@@ -184,7 +184,7 @@ pub async fn candidates_in(
 }
 
 /// Adds to what is reserved, and notes when each wallet was used.
-pub async fn reserve_in(
+pub(crate) async fn reserve_in(
     tx: &mut PgConnection,
     booked: &[(Uuid, Choice, RawAmount)],
 ) -> Result<(), sqlx::Error> {
@@ -224,7 +224,7 @@ pub async fn reserve_in(
 
 /// Takes a reservation back. With `settled_at`, the block of the payment, the amount has left the wallet: it is taken
 /// off the balance too unless the balance was read later than that.
-pub async fn release_in(
+pub(crate) async fn release_in(
     tx: &mut PgConnection,
     wallet: WalletId,
     asset: AssetId,
@@ -282,7 +282,7 @@ fn read_holding(row: &PgRow) -> Result<Option<Holding>, sqlx::Error> {
 }
 
 /// An address in a row that also says the chain's kind.
-pub fn address(row: &PgRow, column: &str) -> Result<Address, sqlx::Error> {
+pub(crate) fn address(row: &PgRow, column: &str) -> Result<Address, sqlx::Error> {
     let format = read_kind(row)?.address_format();
     Address::parse(format, row.try_get(column)?).map_err(|error| bad_column(column, error))
 }

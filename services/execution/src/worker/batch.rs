@@ -24,7 +24,7 @@ use crate::signer::Signer;
 
 /// A job under lease, with its attempts.
 #[derive(Debug, Clone)]
-pub struct Item {
+pub(super) struct Item {
     pub lease: Lease,
     pub job: Job,
     pub attempts: Vec<Attempt>,
@@ -32,17 +32,17 @@ pub struct Item {
 
 /// An attempt that is on its way.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub(super) struct Work {
     pub item: Item,
     pub attempt: Attempt,
 }
 
 /// An item and what became of it.
-pub type Ended = (Item, Event);
+pub(super) type Ended = (Item, Event);
 
 /// What the steps share.
 #[derive(Debug, Clone)]
-pub struct Bench {
+pub(super) struct Bench {
     pub pool: PgPool,
     pub queue: Queue,
     pub chain: Arc<ChainHandle>,
@@ -53,7 +53,7 @@ pub struct Bench {
 
 impl Bench {
     /// Claims jobs and says so in their rows, in one transaction.
-    pub async fn claim(&self, owner: &str) -> Result<Vec<Item>, WorkError> {
+    pub(super) async fn claim(&self, owner: &str) -> Result<Vec<Item>, WorkError> {
         let mut tx = self.pool.begin().await?;
         let leases = self.queue.claim_in(&mut tx, owner, self.config.batch, self.config.lease).await?;
         if leases.is_empty() {
@@ -83,13 +83,13 @@ impl Bench {
     }
 
     /// Reads jobs again, for instance after they were given a wallet.
-    pub async fn reload(&self, items: Vec<Item>) -> Result<Vec<Item>, WorkError> {
+    pub(super) async fn reload(&self, items: Vec<Item>) -> Result<Vec<Item>, WorkError> {
         let mut connection = self.pool.acquire().await.map_err(WorkError::from)?;
         load_in(&mut connection, items.into_iter().map(|item| item.lease).collect()).await
     }
 
     /// Writes what became of these jobs and gives their leases back, in one transaction.
-    pub async fn end(&self, mut ended: Vec<Ended>) -> Result<(), WorkError> {
+    pub(super) async fn end(&self, mut ended: Vec<Ended>) -> Result<(), WorkError> {
         if ended.is_empty() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Bench {
     }
 
     /// Gives leases back for jobs that need nothing.
-    pub async fn done(&self, items: &[Item]) -> Result<(), WorkError> {
+    pub(super) async fn done(&self, items: &[Item]) -> Result<(), WorkError> {
         if items.is_empty() {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Bench {
     }
 
     /// Puts back what is still held at the end of a batch. Running a job once more than needed is harmless.
-    pub async fn give_back(&self, leases: &[Lease]) -> Result<(), WorkError> {
+    pub(super) async fn give_back(&self, leases: &[Lease]) -> Result<(), WorkError> {
         let mut tx = self.pool.begin().await?;
         let held = self.queue.complete_many_in(&mut tx, leases).await?;
         let again: Vec<NewJob> = leases
@@ -139,7 +139,7 @@ impl Bench {
     }
 
     /// The jobs whose leases still hold; they stay ours until the transaction ends.
-    pub async fn held_in(&self, tx: &mut PgConnection, leases: &[Lease]) -> Result<HashSet<Uuid>, WorkError> {
+    pub(super) async fn held_in(&self, tx: &mut PgConnection, leases: &[Lease]) -> Result<HashSet<Uuid>, WorkError> {
         let held: HashSet<Uuid> = self.queue.guard_many_in(tx, leases).await?.into_iter().collect();
         if held.len() < leases.len() {
             let lost = leases.len() - held.len();
@@ -150,7 +150,7 @@ impl Bench {
     }
 
     /// Keeps leases alive while a batch is worked on.
-    pub fn keep_alive(&self, leases: Vec<Lease>) -> KeepAlive {
+    pub(super) fn keep_alive(&self, leases: Vec<Lease>) -> KeepAlive {
         let (queue, pool, ttl) = (self.queue.clone(), self.pool.clone(), self.config.lease);
         let beat = async move {
             loop {
@@ -166,7 +166,7 @@ impl Bench {
 
 /// Extends leases until it is dropped.
 #[derive(Debug)]
-pub struct KeepAlive(AbortHandle);
+pub(super) struct KeepAlive(AbortHandle);
 
 impl Drop for KeepAlive {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use chain::{Anchor, ChainEdge as _};
+use chain::Anchor;
 use db::Due;
 use sqlx::{PgPool, Row as _};
 use types::{Address, ChainName, JobId, Priority, RawAmount};

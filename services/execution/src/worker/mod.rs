@@ -33,10 +33,6 @@ pub struct WorkerConfig {
     pub concurrency: u32,
     /// Signatures asked for at once.
     pub sign_concurrency: usize,
-    /// Gas estimates asked for at once.
-    pub estimate_concurrency: usize,
-    /// How long a price per gas is used again.
-    pub price_ttl: Duration,
     /// Transactions of one wallet that may be waiting for a block.
     pub max_unmined: u64,
     /// Bytes that no block holds are sent again after this long.

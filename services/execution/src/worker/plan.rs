@@ -6,7 +6,7 @@
 use crate::job::{Attempt, AttemptKind, AttemptStatus, Event, Job, State, Wanted};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// Nothing: it has ended, or somebody else's word is waited for.
     Nothing,
     /// No wallet pays it yet.
@@ -25,7 +25,7 @@ pub enum Next {
     End(Event),
 }
 
-pub fn plan(job: &Job, attempts: &[Attempt]) -> Next {
+pub(super) fn plan(job: &Job, attempts: &[Attempt]) -> Next {
     let at_nonce = || attempts.iter().filter(|attempt| attempt.nonce == job.nonce && job.nonce.is_some());
     let unsigned = attempts.iter().find(|attempt| attempt.status == AttemptStatus::Reserved).cloned();
     let newest = at_nonce().filter(|attempt| attempt.status.is_live() && attempt.raw.is_some()).next_back().cloned();

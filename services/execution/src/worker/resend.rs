@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chain::{Advice, Anchor, Broadcast, ChainEdge as _};
+use chain::{Advice, Anchor, Broadcast, ChainEdge};
 use sqlx::{PgPool, Row as _};
 use types::{Address, ChainName, JobId, TxHash};
 use uuid::Uuid;
@@ -49,7 +49,7 @@ impl ResendWorker {
     /// The longest it should sleep.
     pub const EVERY: Duration = EVERY;
 
-    async fn look_at(&self, address: Address, edge: &chain::EvmChain) -> Result<usize, WorkError> {
+    async fn look_at(&self, address: Address, edge: &dyn ChainEdge) -> Result<usize, WorkError> {
         // Where the chain does not answer, nothing can be sent either.
         let Ok(Anchor::Nonce { mined, .. }) = edge.anchor(&address).await else { return Ok(0) };
         let due = self.due(&address, mined).await?;
@@ -152,7 +152,7 @@ impl Tick for ResendWorker {
             sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql")).bind(self.chain.as_str()).fetch_all(&self.pool).await?;
         let mut sent = 0;
         for address in lanes.iter().filter_map(|text| Address::parse(format, text).ok()) {
-            sent += self.look_at(address, &handle.edge).await?;
+            sent += self.look_at(address, &*handle.edge).await?;
         }
         Ok(if sent > 0 { Ticked::Worked } else { Ticked::Idle { next: None } })
     }

@@ -23,7 +23,7 @@ use crate::sql::bigint;
 
 /// What became of priced jobs.
 #[derive(Debug, Default)]
-pub struct Reserved {
+pub(super) struct Reserved {
     pub work: Vec<Work>,
     pub ended: Vec<Ended>,
     /// The wallet has as much in flight as it may: back to the queue for a moment, without a word to anybody.
@@ -32,7 +32,7 @@ pub struct Reserved {
 
 impl Bench {
     /// Takes nonces for payments, one transaction for each wallet.
-    pub async fn reserve(&self, priced: Vec<Priced>) -> Result<Reserved, WorkError> {
+    pub(super) async fn reserve(&self, priced: Vec<Priced>) -> Result<Reserved, WorkError> {
         let mut by_wallet: BTreeMap<String, (Address, Vec<Priced>)> = BTreeMap::new();
         for one in priced {
             let Some(payer) = &one.item.job.payer else { continue };
@@ -119,7 +119,7 @@ impl Bench {
     }
 
     /// Another attempt at the nonce a job holds already: a bump or a cancellation. None when the job is no longer ours.
-    pub async fn reserve_again(
+    pub(super) async fn reserve_again(
         &self,
         item: Item,
         kind: AttemptKind,

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use chain::{Advice, Broadcast, BroadcastOutcome, ChainEdge as _};
+use chain::{Advice, Broadcast, BroadcastOutcome};
 use db::queue::NewJob;
 use db::{Due, Lease};
 use proto::confirmation::v1 as confirmation;
@@ -29,7 +29,7 @@ const BUMP_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
 
 impl Bench {
     /// Sends stored bytes and moves their jobs to confirming.
-    pub async fn send(&self, mut work: Vec<Work>) -> Result<(), WorkError> {
+    pub(super) async fn send(&self, mut work: Vec<Work>) -> Result<(), WorkError> {
         if work.is_empty() {
             return Ok(());
         }
@@ -93,12 +93,12 @@ fn log(work: &Work, outcome: Option<&BroadcastOutcome>) {
 }
 
 /// Why the bytes have to wait for money, if that is what the nodes say.
-pub fn unfunded(outcome: &BroadcastOutcome) -> Option<String> {
+pub(crate) fn unfunded(outcome: &BroadcastOutcome) -> Option<String> {
     (outcome.advice() == Advice::Fund).then(|| "the wallet cannot pay for its transaction; it is sent again".to_owned())
 }
 
 /// What intent hears about a job that was blocked, or is now.
-pub fn progress(job: &Job, blocked: Option<&str>) -> Option<Told> {
+pub(crate) fn progress(job: &Job, blocked: Option<&str>) -> Option<Told> {
     let withdrawal = job.withdrawal?;
     let progress = match (job.blocked.as_deref(), blocked) {
         (None, Some(reason)) => Progress::Blocked(intent::Blocked { reason: reason.to_owned() }),
@@ -112,7 +112,7 @@ pub fn progress(job: &Job, blocked: Option<&str>) -> Option<Told> {
 }
 
 /// Notes that attempts were sent, and what the nodes said.
-pub async fn note_sends_in(
+pub(crate) async fn note_sends_in(
     tx: &mut PgConnection,
     sends: &[(Uuid, Option<&BroadcastOutcome>)],
 ) -> Result<(), sqlx::Error> {
@@ -198,7 +198,7 @@ async fn references_in(tx: &mut PgConnection, jobs: &[Uuid]) -> Result<HashMap<U
 }
 
 /// What confirmation is asked to watch.
-pub fn watch_request(
+pub(crate) fn watch_request(
     job: &Job,
     transactions: Vec<confirmation::WatchedTransaction>,
 ) -> Option<confirmation::PutWatchRequest> {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use chain::{Binding, ChainEdge as _, Plan};
+use chain::{Binding, Plan};
 use db::Lease;
 use futures::StreamExt as _;
 use types::{AttemptId, TxHash};
@@ -29,7 +29,7 @@ enum Outcome {
 
 impl Bench {
     /// Has attempts signed and stores the bytes; what comes back may be sent.
-    pub async fn sign(&self, work: Vec<Work>) -> Result<(Vec<Work>, Vec<Ended>), WorkError> {
+    pub(super) async fn sign(&self, work: Vec<Work>) -> Result<(Vec<Work>, Vec<Ended>), WorkError> {
         let answers = futures::stream::iter(work)
             .map(|work| async move {
                 let outcome = self.sign_one(&work).await;
@@ -105,7 +105,7 @@ impl Bench {
 }
 
 /// The transaction an attempt stands for.
-pub fn plan_of(job: &Job, attempt: &Attempt) -> Option<Plan> {
+pub(super) fn plan_of(job: &Job, attempt: &Attempt) -> Option<Plan> {
     let action = match attempt.kind {
         AttemptKind::Pay => job.pay()?,
         AttemptKind::Cancel => job.cancel()?,

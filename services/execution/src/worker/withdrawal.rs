@@ -25,7 +25,6 @@ use super::WorkError;
 use super::WorkerConfig;
 use super::batch::{Bench, Ended, Item, Work};
 use super::plan::{Next, plan};
-use super::price::FeeCache;
 use crate::chains::Chains;
 use crate::job::{Attempt, AttemptKind, Event, JobQueue, Jobs};
 use crate::signer::Signer;
@@ -42,7 +41,6 @@ pub struct WithdrawalWorker {
     jobs: Jobs,
     signer: Signer,
     config: Arc<WorkerConfig>,
-    fees: Arc<FeeCache>,
     queue: db::Queue,
     checkpoints: Checkpoints,
 }
@@ -62,7 +60,6 @@ impl WithdrawalWorker {
             jobs,
             signer,
             config,
-            fees: Arc::default(),
             queue,
             checkpoints: Checkpoints::default(),
         }
@@ -143,7 +140,7 @@ impl WithdrawalWorker {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let (priced, unpriced) = bench.price(&self.fees, items).await;
+        let (priced, unpriced) = bench.price(items).await;
         ended.extend(unpriced);
         if priced.is_empty() {
             return Ok(Vec::new());
@@ -172,7 +169,7 @@ impl WithdrawalWorker {
                 ended.push((item, event));
                 continue;
             }
-            match bench.reprice(&self.fees, &item, &action, previous.as_ref()).await {
+            match bench.reprice(&item, &action, previous.as_ref()).await {
                 Ok((fee, cost)) => work.extend(bench.reserve_again(item, kind, fee, cost).await?),
                 Err(event) => ended.push((item, event)),
             }

@@ -99,9 +99,14 @@ mod tests {
             let entry = entry(AddressFormat::Evm, decimals, Some(TOKEN));
             let largest = format_amount(max, entry.decimals);
             assert_eq!(entry.read_amount(&largest), Ok(max), "{decimals} decimals");
-            assert_eq!(entry.read_amount("1").unwrap().to_string(), format!("1{}", "0".repeat(decimals.into())));
+            assert_eq!(
+                entry.read_amount("1").unwrap().to_string(),
+                format!("1{}", "0".repeat(decimals.into()))
+            );
             let too_precise = format!("0.{}1", "0".repeat(decimals.into()));
-            for bad in ["0", "-1", "1e3", "1,5", "", " 1", "0x1", "NaN", "1_000", &too_precise, &format!("{max}0")] {
+            for bad in
+                ["0", "-1", "1e3", "1,5", "", " 1", "0x1", "NaN", "1_000", &too_precise, &format!("{max}0")]
+            {
                 assert!(entry.read_amount(bad).is_err(), "{bad:?} with {decimals} decimals");
             }
         }

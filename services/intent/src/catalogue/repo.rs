@@ -53,7 +53,11 @@ impl TryFrom<Row> for Entry {
             enabled: row.enabled,
             minimum: row.min_withdrawal_raw.parse().map_err(|error| corrupt("min_withdrawal_raw", error))?,
             revision: row.revision,
-            own_addresses: row.own_addresses.iter().map(|text| address(format, text)).collect::<Result<_, _>>()?,
+            own_addresses: row
+                .own_addresses
+                .iter()
+                .map(|text| address(format, text))
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -109,11 +113,13 @@ pub async fn forbidden_in(
 }
 
 /// Whether any asset of the chain is known: to say which of the two names is wrong.
-pub async fn chain_known_in(connection: &mut PgConnection, chain: &ChainName) -> Result<bool, CatalogueError> {
+pub async fn chain_known_in(
+    connection: &mut PgConnection,
+    chain: &ChainName,
+) -> Result<bool, CatalogueError> {
     let known = sqlx::query_scalar("SELECT EXISTS (SELECT FROM catalogue_entries WHERE chain = $1)")
         .bind(chain.as_str())
         .fetch_one(connection)
         .await?;
     Ok(known)
 }
-

@@ -94,7 +94,8 @@ pub async fn exceeded_in(
         sqlx::query_as(OF_ASSET).bind(chain.as_str()).bind(asset.as_str()).fetch_all(&mut *tx).await?;
     let limits: Vec<Limit> = rows.into_iter().map(Limit::try_from).collect::<Result<_, _>>()?;
     // Sorted and without repeats: everybody takes the same locks in the same order, so nobody waits in a circle.
-    let names: std::collections::BTreeSet<String> = limits.iter().map(|limit| limit.lock_name(user)).collect();
+    let names: std::collections::BTreeSet<String> =
+        limits.iter().map(|limit| limit.lock_name(user)).collect();
     for name in &names {
         sqlx::query(LOCK).bind(name).execute(&mut *tx).await?;
     }

@@ -55,7 +55,10 @@ impl Draft {
             }
         }
         if wrong.is_empty() && !tiers[0].from.is_zero() {
-            wrong.push(Violation::new("policy.tiers[0].from_amount", "must be 0, so that every amount has a tier"));
+            wrong.push(Violation::new(
+                "policy.tiers[0].from_amount",
+                "must be 0, so that every amount has a tier",
+            ));
         }
         for (index, pair) in tiers.windows(2).enumerate() {
             if pair[0].from >= pair[1].from {
@@ -70,7 +73,10 @@ impl Draft {
             if tier.required == 0 {
                 wrong.push(Violation::new(field(), "must be at least 1"));
             } else if usize::try_from(tier.required).map_or(true, |required| required > voters) {
-                wrong.push(Violation::new(field(), format_args!("can never be reached by {voters} approvers")));
+                wrong.push(Violation::new(
+                    field(),
+                    format_args!("can never be reached by {voters} approvers"),
+                ));
             }
         }
         if !wrong.is_empty() {
@@ -114,7 +120,9 @@ mod tests {
 
     fn known(names: &[&str]) -> Approvers {
         let key = |n: usize| SigningKey::from_bytes(&[u8::try_from(n + 1).unwrap(); 32]).verifying_key();
-        Approvers::new(BTreeMap::from_iter(names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), key(n)))))
+        Approvers::new(BTreeMap::from_iter(
+            names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), key(n))),
+        ))
     }
 
     fn draft(tiers: &[(&str, u32)], approvers: &[&str]) -> Draft {

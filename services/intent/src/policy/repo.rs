@@ -91,7 +91,8 @@ async fn select_in(
         // The rows come with ascending amounts.
         policies.entry((row.chain, row.asset)).or_insert(policy).tiers.push(Tier {
             from: row.from_amount_raw.parse().map_err(|error| corrupt("from_amount_raw", error))?,
-            required: u32::try_from(row.required_approvals).map_err(|error| corrupt("required_approvals", error))?,
+            required: u32::try_from(row.required_approvals)
+                .map_err(|error| corrupt("required_approvals", error))?,
         });
     }
     Ok(policies.into_values().collect())

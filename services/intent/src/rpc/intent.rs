@@ -179,7 +179,10 @@ fn draft(request: pb::CreateWithdrawalRequest) -> Draft {
     }
 }
 
-fn consent(approver: String, request: &pb::ApproveWithdrawalRequest) -> Result<(WithdrawalId, Consent), Status> {
+fn consent(
+    approver: String,
+    request: &pb::ApproveWithdrawalRequest,
+) -> Result<(WithdrawalId, Consent), Status> {
     let mut reading = Reading::default();
     let id = reading.read("id", &request.id);
     let expires_at = reading.time("expires_at", request.expires_at.as_ref());
@@ -231,7 +234,8 @@ fn import_draft(request: pb::ImportWithdrawalRequest) -> Result<ImportDraft, Sta
 
 fn window(request: &pb::GetStatisticsRequest) -> Result<Duration, Status> {
     let Some(asked) = &request.window else { return Ok(DEFAULT_WINDOW) };
-    let window = proto::time::span(asked).map_err(|error| rpc::error::invalid("window", error.to_string()))?;
+    let window =
+        proto::time::span(asked).map_err(|error| rpc::error::invalid("window", error.to_string()))?;
     if window < Duration::from_secs(1) || window > MAX_WINDOW {
         return Err(rpc::error::invalid("window", "must be 1 second to 366 days"));
     }
@@ -265,7 +269,8 @@ fn list_page(request: &pb::ListWithdrawalsRequest, bound: page::Filter) -> Resul
     let after = match page::decode::<2>(bound, &request.page_token)? {
         None => None,
         Some([micros, id]) => {
-            let bad = || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
+            let bad =
+                || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
             let micros = micros.parse().map_err(|_| bad())?;
             let created_at = chrono::DateTime::from_timestamp_micros(micros).ok_or_else(bad)?;
             Some((created_at, id.parse().map_err(|_| bad())?))

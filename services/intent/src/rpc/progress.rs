@@ -73,7 +73,9 @@ fn progress(request: pb::RecordProgressRequest) -> Result<(WithdrawalId, Event),
             if i64::try_from(block).is_err() {
                 reading.wrong("completed.block_number", "is not a block number");
             }
-            reading.read("completed.tx_hash", &completed.tx_hash).map(|tx_hash| Event::Complete { tx_hash, block })
+            reading
+                .read("completed.tx_hash", &completed.tx_hash)
+                .map(|tx_hash| Event::Complete { tx_hash, block })
         }
         Some(Progress::Failed(failed)) => Some(Event::Fail { reason: reason(&failed.reason) }),
     };
@@ -102,8 +104,7 @@ fn entry(entry: Option<pb::CatalogueEntry>) -> Result<Entry, Status> {
     let decimals =
         Decimals::try_from(entry.decimals).map_err(|error| reading.wrong("entry.decimals", error)).ok();
     let minimum = reading.read("entry.min_withdrawal_raw", &entry.min_withdrawal_raw);
-    let revision =
-        i64::try_from(entry.revision).map_err(|error| reading.wrong("entry.revision", error)).ok();
+    let revision = i64::try_from(entry.revision).map_err(|error| reading.wrong("entry.revision", error)).ok();
     let mut address = |field: &str, text: &str| {
         let parsed = format.map(|format| Address::parse(format, text))?;
         parsed.map_err(|error| reading.wrong(field, error)).ok()

@@ -44,7 +44,8 @@ impl Withdrawals {
     pub async fn create(&self, draft: Draft, requested_by: &str) -> Result<Withdrawal, WithdrawalError> {
         let mut tx = self.pool.begin().await?;
         let mut wrong = Vec::new();
-        let key = IdempotencyKey::parse(&draft.idempotency_key).map_err(|violation| wrong.push(violation)).ok();
+        let key =
+            IdempotencyKey::parse(&draft.idempotency_key).map_err(|violation| wrong.push(violation)).ok();
         if let Some(key) = &key
             && let Some(stored) = repo::find_by_key_in(&mut tx, key).await?
         {
@@ -118,7 +119,11 @@ impl Withdrawals {
     }
 
     /// Takes over a payment that another system broadcast. Repeating it returns the stored request.
-    pub async fn import(&self, draft: ImportDraft, requested_by: &str) -> Result<Withdrawal, WithdrawalError> {
+    pub async fn import(
+        &self,
+        draft: ImportDraft,
+        requested_by: &str,
+    ) -> Result<Withdrawal, WithdrawalError> {
         let mut tx = self.pool.begin().await?;
         match repo::find_in(&mut tx, draft.id).await {
             Ok(stored) => return draft.replay(stored),

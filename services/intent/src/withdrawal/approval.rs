@@ -119,7 +119,8 @@ pub fn decide(
     }
     let message = approval_message(withdrawal.digest(), &consent.approver, consent.expires_at.timestamp());
     // Strict: refuses the malleable encodings that plain verification lets pass.
-    key.verify_strict(&message, &Signature::from_bytes(&consent.signature)).map_err(|_| Refusal::BadSignature)?;
+    key.verify_strict(&message, &Signature::from_bytes(&consent.signature))
+        .map_err(|_| Refusal::BadSignature)?;
     let renews = match earlier {
         Some(approval) if approval.expires_at > now => return Err(Refusal::AlreadyApproved),
         Some(_) => true,
@@ -134,4 +135,132 @@ pub fn decide(
 /// The approvals that still count at `now`.
 pub fn usable(approvals: &[Approval], now: DateTime<Utc>) -> impl Iterator<Item = &Approval> {
     approvals.iter().filter(move |approval| approval.expires_at > now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ed25519_dalek::{Signer as _, SigningKey};
+    use proptest::prelude::*;
+    use types::{Decimals, Priority, RawAmount, UserId, WithdrawalId};
+
+    use super::*;
+    use crate::withdrawal::domain::State;
+    use crate::withdrawal::request::{IdempotencyKey, Origin, Payload};
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    fn key(name: &str) -> SigningKey {
+        let mut seed = [9; 32];
+        seed[..name.len()].copy_from_slice(name.as_bytes());
+        SigningKey::from_bytes(&seed)
+    }
+
+    fn request(required_approvals: u32) -> Withdrawal {
+        Withdrawal {
+            id: WithdrawalId::new(),
+            origin: Origin::Request,
+            key: IdempotencyKey::parse("k").unwrap(),
+            payload: Payload {
+                user_id: UserId::new(),
+                chain: "bsc".parse().unwrap(),
+                asset: "USDT".parse().unwrap(),
+                amount: RawAmount::from(5_u64),
+                decimals: Decimals::new(18).unwrap(),
+                destination: "0x52908400098527886E0F7030069857D2E4169EE7".parse().unwrap(),
+                memo: String::new(),
+                priority: Priority::Normal,
+                labels: BTreeMap::new(),
+            },
+            requested_by: "alice".to_owned(),
+            required_approvals,
+            approvals: Vec::new(),
+            state: State::Pending,
+            sequence: 1,
+            created_at: now(),
+            updated_at: now(),
+        }
+    }
+
+    fn sign(withdrawal: &Withdrawal, approver: &str, expires_at: DateTime<Utc>) -> Consent {
+        let message = approval_message(withdrawal.digest(), approver, expires_at.timestamp());
+        Consent {
+            approver: approver.to_owned(),
+            signature: key(approver).sign(&message).to_bytes(),
+            expires_at,
+        }
+    }
+
+    fn judge(withdrawal: &Withdrawal, consent: &Consent) -> Result<Decision, Refusal> {
+        let key = key(&consent.approver).verifying_key();
+        decide(withdrawal, consent, Electorate { key: Some(&key), approvers: &[] }, now())
+    }
+
+    fn record(withdrawal: &mut Withdrawal, consent: Consent) {
+        withdrawal.approvals.push(Approval {
+            approver: consent.approver,
+            signature: consent.signature,
+            expires_at: consent.expires_at,
+            approved_at: now(),
+        });
+    }
+
+    #[test]
+    fn the_last_of_the_required_approvals_makes_the_quorum() {
+        let mut withdrawal = request(3);
+        for (name, quorum) in [("ann", false), ("bob", false), ("cid", true)] {
+            let consent = sign(&withdrawal, name, now() + TimeDelta::hours(1));
+            assert_eq!(
+                judge(&withdrawal, &consent),
+                Ok(Decision::Counts { quorum, renews: false }),
+                "{name}"
+            );
+            record(&mut withdrawal, consent.clone());
+            assert_eq!(judge(&withdrawal, &consent), Ok(Decision::AlreadyRecorded), "{name} again");
+            let another = sign(&withdrawal, name, now() + TimeDelta::hours(2));
+            assert_eq!(judge(&withdrawal, &another), Err(Refusal::AlreadyApproved), "{name} anew");
+        }
+    }
+
+    #[test]
+    fn expiry_is_exact() {
+        let withdrawal = request(1);
+        let at = |expires_at| judge(&withdrawal, &sign(&withdrawal, "ann", expires_at));
+        assert_eq!(at(now()), Err(Refusal::Expired));
+        assert!(at(now() + TimeDelta::seconds(1)).is_ok());
+        assert!(at(now() + MAX_VALIDITY).is_ok());
+        assert_eq!(at(now() + MAX_VALIDITY + TimeDelta::seconds(1)), Err(Refusal::ValidTooLong));
+    }
+
+    #[test]
+    fn an_expired_approval_does_not_count_and_is_renewed() {
+        let mut withdrawal = request(2);
+        let mut old = sign(&withdrawal, "ann", now() + TimeDelta::hours(1));
+        old.expires_at = now();
+        record(&mut withdrawal, old);
+        let bob = sign(&withdrawal, "bob", now() + TimeDelta::hours(1));
+        assert_eq!(judge(&withdrawal, &bob), Ok(Decision::Counts { quorum: false, renews: false }));
+        record(&mut withdrawal, bob);
+        let renewed = sign(&withdrawal, "ann", now() + TimeDelta::hours(1));
+        assert_eq!(judge(&withdrawal, &renewed), Ok(Decision::Counts { quorum: true, renews: true }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_signature_counts_for_exactly_one_payment(byte in 0_usize..64, bit in 0_u8..8, amount in 6_u64..) {
+            let withdrawal = request(1);
+            let mut consent = sign(&withdrawal, "ann", now() + TimeDelta::hours(1));
+            let mut dearer = withdrawal.clone();
+            dearer.payload.amount = RawAmount::from(amount);
+            prop_assert_eq!(judge(&dearer, &consent), Err(Refusal::BadSignature));
+            let mut elsewhere = withdrawal.clone();
+            elsewhere.id = WithdrawalId::new();
+            prop_assert_eq!(judge(&elsewhere, &consent), Err(Refusal::BadSignature));
+            consent.signature[byte] ^= 1 << bit;
+            prop_assert_eq!(judge(&withdrawal, &consent), Err(Refusal::BadSignature));
+        }
+    }
 }

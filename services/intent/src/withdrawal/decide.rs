@@ -30,7 +30,8 @@ impl Withdrawals {
         let mut tx = self.pool.begin().await?;
         let mut withdrawal = repo::lock_in(&mut tx, id).await?;
         let now = time_of_change(&mut tx, &withdrawal).await?;
-        let policy = policy::repo::find_in(&mut tx, &withdrawal.payload.chain, &withdrawal.payload.asset).await?;
+        let policy =
+            policy::repo::find_in(&mut tx, &withdrawal.payload.chain, &withdrawal.payload.asset).await?;
         let key = self.approvers.key(&consent.approver);
         let electorate = Electorate {
             key: key.as_ref(),
@@ -65,7 +66,12 @@ impl Withdrawals {
     }
 
     /// Ends a pending request on an approver's word.
-    pub async fn reject(&self, id: WithdrawalId, reason: String, by: &str) -> Result<Withdrawal, WithdrawalError> {
+    pub async fn reject(
+        &self,
+        id: WithdrawalId,
+        reason: String,
+        by: &str,
+    ) -> Result<Withdrawal, WithdrawalError> {
         self.apply(id, &Event::Reject { reason }, by, |_| Ok(())).await
     }
 

@@ -77,7 +77,10 @@ impl FromStr for Status {
     type Err = UnknownStatus;
 
     fn from_str(text: &str) -> Result<Self, UnknownStatus> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| UnknownStatus(text.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| UnknownStatus(text.to_owned()))
     }
 }
 
@@ -187,18 +190,18 @@ impl State {
     pub const fn approved_at(&self) -> Option<DateTime<Utc>> {
         match self {
             Self::Approved { approved_at } => Some(*approved_at),
-            Self::Queued { handover, .. } | Self::Completed { handover, .. } | Self::Failed { handover, .. } => {
-                handover.approved_at
-            }
+            Self::Queued { handover, .. }
+            | Self::Completed { handover, .. }
+            | Self::Failed { handover, .. } => handover.approved_at,
             Self::Pending | Self::Rejected { .. } | Self::Cancelled { .. } => None,
         }
     }
 
     pub const fn queued_at(&self) -> Option<DateTime<Utc>> {
         match self {
-            Self::Queued { handover, .. } | Self::Completed { handover, .. } | Self::Failed { handover, .. } => {
-                Some(handover.queued_at)
-            }
+            Self::Queued { handover, .. }
+            | Self::Completed { handover, .. }
+            | Self::Failed { handover, .. } => Some(handover.queued_at),
             Self::Pending | Self::Approved { .. } | Self::Rejected { .. } | Self::Cancelled { .. } => None,
         }
     }
@@ -238,9 +241,10 @@ impl State {
 
     fn when_pending(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
         match event {
-            Event::QuorumReached => {
-                Ok(one(Self::Approved { approved_at: now }, "quorum reached; handing over to execution".to_owned()))
-            }
+            Event::QuorumReached => Ok(one(
+                Self::Approved { approved_at: now },
+                "quorum reached; handing over to execution".to_owned(),
+            )),
             Event::Reject { reason } => {
                 let detail = format!("rejected: {reason}");
                 Ok(one(Self::Rejected { reason: reason.clone(), finished_at: now }, detail))

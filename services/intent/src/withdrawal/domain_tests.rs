@@ -192,6 +192,8 @@ fn edge(from: Status, to: Status) -> bool {
     use Status::{Approved, Cancelled, Completed, Failed, Pending, Queued, Rejected};
     matches!(
         (from, to),
-        (Pending, Approved | Rejected | Cancelled) | (Approved | Queued, Queued) | (Queued, Completed | Failed)
+        (Pending, Approved | Rejected | Cancelled)
+            | (Approved | Queued, Queued)
+            | (Queued, Completed | Failed)
     )
 }

@@ -85,7 +85,9 @@ impl From<WithdrawalError> for Status {
                 rpc::error::already_exists(reason::IMPORT_DIFFERS, &fields.join(","), text)
             }
             WithdrawalError::NoPolicy { .. } => {
-                let text = format!("{text}: store an approval policy, or configure policy.default_required_approvals");
+                let text = format!(
+                    "{text}: store an approval policy, or configure policy.default_required_approvals"
+                );
                 rpc::error::failed_precondition(reason::NO_APPROVAL_POLICY, text)
             }
             WithdrawalError::LimitExceeded(limit) => {
@@ -100,7 +102,9 @@ impl From<WithdrawalError> for Status {
                 let facts = [("status", status), ("event", illegal.event)];
                 rpc::error::refusal(Code::FailedPrecondition, reason::ILLEGAL_TRANSITION, text, &facts)
             }
-            WithdrawalError::NotTheRequester => rpc::error::permission_denied(reason::NOT_THE_REQUESTER, text),
+            WithdrawalError::NotTheRequester => {
+                rpc::error::permission_denied(reason::NOT_THE_REQUESTER, text)
+            }
             WithdrawalError::Conflict(_) => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
             WithdrawalError::Database(ref source) => crate::fault::status(&error, db::classify(source)),
             WithdrawalError::Outbox(db::outbox::OutboxError::Database(ref source)) => {

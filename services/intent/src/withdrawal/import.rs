@@ -69,7 +69,11 @@ impl ImportDraft {
     /// The stored request, if this describes the same payment.
     pub fn replay(&self, stored: Withdrawal) -> Result<Withdrawal, WithdrawalError> {
         let fields = self.differences(&stored);
-        if fields.is_empty() { Ok(stored) } else { Err(WithdrawalError::ImportDiffers { id: self.id, fields }) }
+        if fields.is_empty() {
+            Ok(stored)
+        } else {
+            Err(WithdrawalError::ImportDiffers { id: self.id, fields })
+        }
     }
 
     fn differences(&self, stored: &Withdrawal) -> Vec<&'static str> {

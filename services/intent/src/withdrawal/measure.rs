@@ -10,7 +10,10 @@ use crate::limit::Limit;
 
 /// Tells the exporter what the names mean.
 pub fn describe() {
-    metrics::describe_counter!("bursar_intent_transitions_total", "Steps in the lives of withdrawals, by status reached");
+    metrics::describe_counter!(
+        "bursar_intent_transitions_total",
+        "Steps in the lives of withdrawals, by status reached"
+    );
     metrics::describe_counter!("bursar_intent_refused_approvals_total", "Approvals refused, by reason");
     metrics::describe_counter!("bursar_intent_limit_refusals_total", "Requests refused by a limit, by scope");
     metrics::describe_counter!(

@@ -172,7 +172,8 @@ fn signed(value: u64) -> Result<i64, WithdrawalError> {
 
 /// A request as it stands.
 pub async fn find_in(connection: &mut PgConnection, id: WithdrawalId) -> Result<Withdrawal, WithdrawalError> {
-    let row = sqlx::query_as(select!("WHERE request.id = $1")).bind(id.as_uuid()).fetch_optional(&mut *connection);
+    let row =
+        sqlx::query_as(select!("WHERE request.id = $1")).bind(id.as_uuid()).fetch_optional(&mut *connection);
     let row = row.await?.ok_or(WithdrawalError::NotFound(id))?;
     whole(connection, row).await
 }
@@ -314,7 +315,8 @@ pub async fn transitions_in(
         .bind(i64::from(limit))
         .fetch_all(connection)
         .await?;
-    let status = |text: &str| text.parse::<Status>().map_err(|error| WithdrawalError::Corrupt(error.to_string()));
+    let status =
+        |text: &str| text.parse::<Status>().map_err(|error| WithdrawalError::Corrupt(error.to_string()));
     rows.into_iter()
         .map(|row| {
             Ok(Transition {

@@ -69,7 +69,12 @@ impl TryFrom<ApprovalRow> for Approval {
     fn try_from(row: ApprovalRow) -> Result<Self, WithdrawalError> {
         let signature =
             row.signature.try_into().map_err(|bytes: Vec<u8>| corrupt("signature length", bytes.len()))?;
-        Ok(Self { approver: row.approver, signature, expires_at: row.expires_at, approved_at: row.approved_at })
+        Ok(Self {
+            approver: row.approver,
+            signature,
+            expires_at: row.expires_at,
+            approved_at: row.approved_at,
+        })
     }
 }
 
@@ -87,7 +92,8 @@ impl WithdrawalRow {
             decimals: Decimals::new(decimals).map_err(|error| corrupt("decimals", error))?,
             destination: read_address("destination", &self.destination)?,
             memo: self.memo,
-            priority: Priority::from_rank(self.priority_rank).map_err(|error| corrupt("priority_rank", error))?,
+            priority: Priority::from_rank(self.priority_rank)
+                .map_err(|error| corrupt("priority_rank", error))?,
             labels: self.labels.0,
         };
         // Whoever changed a payload behind our back, trigger or not, is found out before anybody pays it.
@@ -137,7 +143,10 @@ impl WithdrawalRow {
             Status::Approved => State::Approved { approved_at: present("approved_at", self.approved_at)? },
             Status::Queued => State::Queued {
                 handover: handover()?,
-                blockage: Blockage { reason: self.blocked_reason.clone(), changed_at: self.blocked_changed_at },
+                blockage: Blockage {
+                    reason: self.blocked_reason.clone(),
+                    changed_at: self.blocked_changed_at,
+                },
             },
             Status::Completed => State::Completed {
                 handover: handover()?,

@@ -82,7 +82,10 @@ impl Hub {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "cannot look for watchers; going on");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot look for watchers; going on"
+                    );
                     tokio::time::sleep(FAILED_PAUSE).await;
                 }
             }
@@ -92,7 +95,8 @@ impl Hub {
     /// Looks once for all watchers. Says how many requests are watched.
     pub async fn tick(&self) -> Result<usize, WithdrawalError> {
         let ids: Vec<Uuid> = self.registry.lock().keys().map(WithdrawalId::as_uuid).collect();
-        metrics::gauge!("bursar_intent_watched_requests").set(f64::from(u32::try_from(ids.len()).unwrap_or(u32::MAX)));
+        metrics::gauge!("bursar_intent_watched_requests")
+            .set(f64::from(u32::try_from(ids.len()).unwrap_or(u32::MAX)));
         if ids.is_empty() {
             return Ok(0);
         }
@@ -105,7 +109,9 @@ impl Hub {
         for (id, sequence) in rows {
             if let Some(entry) = watched.get(&id.into()) {
                 let sequence = sequence.unsigned_abs();
-                entry.newest.send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
+                entry
+                    .newest
+                    .send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
             }
         }
         Ok(ids.len())

@@ -51,7 +51,8 @@ impl Deliver for ToExecution {
 /// Whether execution answers and says that it serves.
 pub async fn reachable(client: rpc::Client) -> Result<(), String> {
     let request = HealthCheckRequest { service: EXECUTION.to_owned() };
-    let answer = HealthClient::new(client).check(request).await.map_err(|status| status.message().to_owned())?;
+    let answer =
+        HealthClient::new(client).check(request).await.map_err(|status| status.message().to_owned())?;
     match answer.into_inner().status() {
         ServingStatus::Serving => Ok(()),
         other => Err(format!("execution says {}", other.as_str_name())),

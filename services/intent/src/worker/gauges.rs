@@ -20,9 +20,18 @@ impl Gauges {
     pub fn new(withdrawals: Withdrawals) -> Self {
         metrics::describe_gauge!("bursar_intent_pending_approvals", "Requests waiting for approval");
         metrics::describe_gauge!("bursar_intent_open_requests", "Unfinished requests, by status");
-        metrics::describe_gauge!("bursar_intent_day_requests", "Requests created in the last 24 hours, by status");
-        metrics::describe_gauge!("bursar_intent_average_approval_seconds", "Creation to quorum, last 24 hours");
-        metrics::describe_gauge!("bursar_intent_average_completion_seconds", "Quorum to payment, last 24 hours");
+        metrics::describe_gauge!(
+            "bursar_intent_day_requests",
+            "Requests created in the last 24 hours, by status"
+        );
+        metrics::describe_gauge!(
+            "bursar_intent_average_approval_seconds",
+            "Creation to quorum, last 24 hours"
+        );
+        metrics::describe_gauge!(
+            "bursar_intent_average_completion_seconds",
+            "Quorum to payment, last 24 hours"
+        );
         metrics::describe_gauge!(
             "bursar_intent_completion_rate_basis_points",
             "Completed among those finished in the last 24 hours, in parts of ten thousand"

@@ -297,8 +297,9 @@ mod tests {
         let mut head = Head::GENESIS;
         (0..length)
             .map(|i| {
-                let at = DateTime::from_timestamp_micros(1_800_000_000_000_000 + i64::try_from(i).expect("small"))
-                    .expect("time");
+                let at =
+                    DateTime::from_timestamp_micros(1_800_000_000_000_000 + i64::try_from(i).expect("small"))
+                        .expect("time");
                 head.append(
                     at,
                     Draft {

@@ -21,10 +21,7 @@ pub(crate) async fn lock_head_in(
 }
 
 /// Appends drafts in a transaction of the caller.
-pub(crate) async fn append_in(
-    connection: &mut PgConnection,
-    drafts: Vec<Draft>,
-) -> Result<(), sqlx::Error> {
+pub(crate) async fn append_in(connection: &mut PgConnection, drafts: Vec<Draft>) -> Result<(), sqlx::Error> {
     let (mut head, at) = lock_head_in(&mut *connection).await?;
     let entries: Vec<Entry> = drafts.into_iter().map(|draft| head.append(at, draft)).collect();
     insert_in(connection, &entries, head).await
@@ -63,8 +60,7 @@ pub(super) async fn page(
     after: u64,
     limit: u32,
 ) -> Result<Vec<Entry>, sqlx::Error> {
-    let rows =
-        sqlx::query(PAGE).bind(signed(after)).bind(i64::from(limit)).fetch_all(connection).await?;
+    let rows = sqlx::query(PAGE).bind(signed(after)).bind(i64::from(limit)).fetch_all(connection).await?;
     rows.iter().map(entry_of).collect()
 }
 
@@ -81,9 +77,8 @@ pub(super) async fn head_in(connection: &mut PgConnection) -> Result<Head, sqlx:
 pub(super) async fn stray_record(
     connection: &mut PgConnection,
 ) -> Result<Option<(String, u64)>, sqlx::Error> {
-    let row = sqlx::query(include_str!("../../queries/audit_stray_record.sql"))
-        .fetch_optional(connection)
-        .await?;
+    let row =
+        sqlx::query(include_str!("../../queries/audit_stray_record.sql")).fetch_optional(connection).await?;
     row.map(|row| Ok((row.try_get("idempotency_key")?, unsigned(row.try_get("audit_sequence")?)))).transpose()
 }
 

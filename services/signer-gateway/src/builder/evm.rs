@@ -84,9 +84,15 @@ pub(super) fn build(
     let to = TxKind::Call(evm(to, "to")?.as_evm());
     let EvmParameters { chain_id, nonce, gas_limit, fee } = *parameters;
     Ok(match fee {
-        EvmFee::Legacy { gas_price } => {
-            EvmBody::Legacy(TxLegacy { chain_id: Some(chain_id), nonce, gas_price, gas_limit, to, value, input })
-        }
+        EvmFee::Legacy { gas_price } => EvmBody::Legacy(TxLegacy {
+            chain_id: Some(chain_id),
+            nonce,
+            gas_price,
+            gas_limit,
+            to,
+            value,
+            input,
+        }),
         EvmFee::Eip1559 { max_fee, max_priority_fee } => EvmBody::Eip1559(TxEip1559 {
             chain_id,
             nonce,
@@ -232,7 +238,10 @@ mod tests {
         assert_eq!(tx.to(), Some(to().as_evm()));
         assert_eq!(tx.value(), amount.as_u256());
         assert_eq!((tx.nonce(), tx.chain_id(), tx.gas_limit()), (7, Some(31337), 21_000));
-        assert_eq!((tx.max_fee_per_gas(), tx.max_priority_fee_per_gas()), (3_000_000_000, Some(1_000_000_000)));
+        assert_eq!(
+            (tx.max_fee_per_gas(), tx.max_priority_fee_per_gas()),
+            (3_000_000_000, Some(1_000_000_000))
+        );
         assert!(tx.input().is_empty());
     }
 
@@ -283,12 +292,19 @@ mod tests {
             build(from(), action, &parameters).map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(try_build(&transfer(0), good), "amount must be greater than zero");
-        assert_eq!(try_build(&transfer(1), EvmParameters { chain_id: 0, ..good }), "chain_id must not be zero");
+        assert_eq!(
+            try_build(&transfer(1), EvmParameters { chain_id: 0, ..good }),
+            "chain_id must not be zero"
+        );
         assert_eq!(try_build(&transfer(1), EvmParameters { nonce: u64::MAX, ..good }), "nonce is too large");
-        assert!(try_build(&transfer(1), EvmParameters { gas_limit: 20_999, ..good }).starts_with("gas_limit"));
+        assert!(
+            try_build(&transfer(1), EvmParameters { gas_limit: 20_999, ..good }).starts_with("gas_limit")
+        );
         let inverted = EvmFee::Eip1559 { max_fee: 1, max_priority_fee: 2 };
         assert!(try_build(&transfer(1), parameters(inverted)).starts_with("max_priority_fee_per_gas"));
-        assert!(try_build(&transfer(1), parameters(EvmFee::Legacy { gas_price: 0 })).starts_with("gas_price"));
+        assert!(
+            try_build(&transfer(1), parameters(EvmFee::Legacy { gas_price: 0 })).starts_with("gas_price")
+        );
         let tron = Address::from_body(AddressFormat::Tron, [7; 20]);
         assert_eq!(
             try_build(&Action::Transfer { to: tron, amount: 1u64.into() }, good),

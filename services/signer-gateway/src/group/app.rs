@@ -58,7 +58,8 @@ impl Groups {
             Ok(seal) => seal,
             Err(error) => {
                 if let GroupError::Seal(SealError::WrongKey | SealError::KeyTooShort) = error {
-                    self.note(caller, "unseal", Decision::Refused, "unseal.wrong_key", json!({})).await?;
+                    self.note(draft(caller, "unseal", Decision::Refused, "unseal.wrong_key", &json!({})))
+                        .await?;
                 }
                 return Err(error);
             }
@@ -67,7 +68,7 @@ impl Groups {
         let groups = repo::all(&self.pool).await?;
         let detail = json!({"groups": groups.len()});
         // The log comes first: keys that nobody was told of must not become usable.
-        self.note(caller, "unseal", Decision::Allowed, "unseal.opened", detail).await?;
+        self.note(draft(caller, "unseal", Decision::Allowed, "unseal.opened", &detail)).await?;
         for stored in &groups {
             self.open_group(seal.as_ref(), stored).await?;
         }
@@ -100,7 +101,7 @@ impl Groups {
         *self.seal.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.ring.clear();
         tracing::warn!(caller, "sealed");
-        self.note(caller, "seal", Decision::Allowed, "seal.closed", json!({})).await
+        self.note(draft(caller, "seal", Decision::Allowed, "seal.closed", &json!({}))).await
     }
 
     /// Makes a group with a fresh seed. The phrase is returned for the caller to show once or to wipe.
@@ -239,16 +240,9 @@ impl Groups {
         Group { unsealed, ..group }
     }
 
-    async fn note(
-        &self,
-        caller: &str,
-        action: &'static str,
-        decision: Decision,
-        reason: &str,
-        detail: serde_json::Value,
-    ) -> Result<(), GroupError> {
+    async fn note(&self, draft: Draft) -> Result<(), GroupError> {
         let mut tx = self.pool.begin().await?;
-        audit::append_in(&mut tx, vec![draft(caller, action, decision, reason, &detail)]).await?;
+        audit::append_in(&mut tx, vec![draft]).await?;
         Ok(tx.commit().await?)
     }
 }

@@ -54,11 +54,7 @@ pub(super) async fn by_name(pool: &PgPool, name: &str) -> Result<Option<StoredGr
     Ok(select(pool, None, Some(name)).await?.pop())
 }
 
-async fn select(
-    pool: &PgPool,
-    id: Option<Uuid>,
-    name: Option<&str>,
-) -> Result<Vec<StoredGroup>, GroupError> {
+async fn select(pool: &PgPool, id: Option<Uuid>, name: Option<&str>) -> Result<Vec<StoredGroup>, GroupError> {
     sqlx::query(SELECT).bind(id).bind(name).fetch_all(pool).await?.iter().map(stored).collect()
 }
 

@@ -353,14 +353,7 @@ impl Entry {
             Act::Pay(terms) => Some(terms),
             Act::Cancel => self.terms.clone(),
         };
-        Self {
-            binding: proposal.binding,
-            terms,
-            generation,
-            slot: proposal.slot,
-            bid: proposal.bid,
-            state,
-        }
+        Self { binding: proposal.binding, terms, generation, slot: proposal.slot, bid: proposal.bid, state }
     }
 
     fn check_binding(&self, proposed: &Binding) -> Result<(), GuardRefusal> {

@@ -11,6 +11,6 @@ mod tests;
 
 pub use attestation::{AttestationError, VoidAttestation, VoidProof};
 pub use domain::{
-    Act, Bid, Binding, Entry, Evidence, GuardRefusal, PaymentKey, Proposal, Slot, SlotOwner, State, Step, StepKind,
-    Terms,
+    Act, Bid, Binding, Entry, Evidence, GuardRefusal, PaymentKey, Proposal, Slot, SlotOwner, State, Step,
+    StepKind, Terms,
 };

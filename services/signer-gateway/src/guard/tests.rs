@@ -32,12 +32,7 @@ fn bid(ceiling: u128) -> Bid {
 }
 
 fn pay(job: JobId, nonce: u64, ceiling: u128) -> Proposal {
-    Proposal {
-        binding: binding(job),
-        slot: Slot::Nonce(nonce),
-        bid: bid(ceiling),
-        act: Act::Pay(terms()),
-    }
+    Proposal { binding: binding(job), slot: Slot::Nonce(nonce), bid: bid(ceiling), act: Act::Pay(terms()) }
 }
 
 fn cancel(job: JobId, nonce: u64, ceiling: u128) -> Proposal {
@@ -67,7 +62,8 @@ fn proof(job: JobId, hashes: &[TxHash]) -> VoidProof {
 /// The states: paying, closing after a payment, closing without one.
 fn states(job: JobId) -> [Entry; 3] {
     let paying = Entry::open(pay(job, 7, 100), None).expect("first").next;
-    let closing_live = paying.apply(cancel(job, 7, 200), &evidence(&[hash(1)], None, None)).expect("cancel").next;
+    let closing_live =
+        paying.apply(cancel(job, 7, 200), &evidence(&[hash(1)], None, None)).expect("cancel").next;
     let closing_idle = Entry::open(cancel(job, 7, 100), None).expect("cancel").next;
     [paying, closing_live, closing_idle]
 }
@@ -243,10 +239,20 @@ struct Model {
 
 #[derive(Debug, Clone)]
 enum Event {
-    Pay { nonce: u64, ceiling: u128, attest: bool },
-    Cancel { nonce: u64, ceiling: u128, attest: bool },
+    Pay {
+        nonce: u64,
+        ceiling: u128,
+        attest: bool,
+    },
+    Cancel {
+        nonce: u64,
+        ceiling: u128,
+        attest: bool,
+    },
     /// A foreign transaction becomes final at the nonce.
-    Die { nonce: u64 },
+    Die {
+        nonce: u64,
+    },
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {

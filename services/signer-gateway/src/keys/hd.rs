@@ -127,8 +127,7 @@ impl Node {
         };
         let mut derived = Self::split(digest);
         let tweak = Scalar::from_be_bytes(*derived.key).map_err(|_| KeyError::OutOfRange)?;
-        let mut sum =
-            secret_key(&self.key)?.add_tweak(&tweak).map_err(|_| KeyError::OutOfRange)?;
+        let mut sum = secret_key(&self.key)?.add_tweak(&tweak).map_err(|_| KeyError::OutOfRange)?;
         derived.key.copy_from_slice(sum.as_ref());
         sum.non_secure_erase();
         Ok(derived)
@@ -282,7 +281,8 @@ mod tests {
     #[test]
     fn bip32_vector_one_is_reproduced() {
         // Vector 1 of BIP-32: chain m/0' of seed 000102..0f.
-        let digest = hmac_sha512(b"Bitcoin seed", &[&hex::decode("000102030405060708090a0b0c0d0e0f").expect("hex")]);
+        let digest =
+            hmac_sha512(b"Bitcoin seed", &[&hex::decode("000102030405060708090a0b0c0d0e0f").expect("hex")]);
         let child = Node::split(digest).child(HARDENED, None).expect("child");
         assert_eq!(
             hex::encode(*child.key),
@@ -297,8 +297,7 @@ mod tests {
 
     #[test]
     fn hardened_indices_are_refused() {
-        let branch =
-            seed_from_phrase(PHRASE, "").expect("phrase").branch(Coin::Ethereum).expect("branch");
+        let branch = seed_from_phrase(PHRASE, "").expect("phrase").branch(Coin::Ethereum).expect("branch");
         assert_eq!(branch.leaf(HARDENED).unwrap_err(), KeyError::IndexTooLarge);
         assert!(branch.leaf(HARDENED - 1).is_ok());
     }
@@ -313,7 +312,8 @@ mod tests {
             let signature = leaf.sign(digest).expect("signature");
             assert_eq!(signature, leaf.sign(digest).expect("signature"));
             assert!(signature.compact[32..] <= half_order[..], "s is in the lower half");
-            let parsed = alloy_primitives::Signature::from_bytes_and_parity(&signature.compact, signature.odd_y);
+            let parsed =
+                alloy_primitives::Signature::from_bytes_and_parity(&signature.compact, signature.odd_y);
             let recovered = recover(digest, &signature);
             assert_eq!(recovered, leaf.address_body().expect("address"));
             assert_eq!(parsed.v(), signature.odd_y);

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn keys_are_gone_after_sealing_and_back_after_unsealing() {
-        let seed = seed_from_phrase("test test test test test test test test test test test junk", "").expect("seed");
+        let seed = seed_from_phrase("test test test test test test test test test test test junk", "")
+            .expect("seed");
         let ring = KeyRing::default();
         let group = WalletGroupId::new();
         assert_eq!(ring.wallet(group, Coin::Ethereum, 0).unwrap_err(), KeyError::Sealed);

@@ -141,13 +141,17 @@ fn source_rule(request: &SigningRequest, derived: &Derived) -> Outcome {
         return Err(Refusal::of_field(Rule::Source, "source.address", "tx_intent.from", detail));
     }
     match (&request.purpose, derived.purpose) {
-        (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, GroupPurpose::Operation) => {
-            Ok("the wallet belongs to an operation group")
-        }
+        (
+            Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. },
+            GroupPurpose::Operation,
+        ) => Ok("the wallet belongs to an operation group"),
         (Purpose::Sweep { .. }, GroupPurpose::Operation | GroupPurpose::Deposit) => {
             Ok("sweeps may leave from every group")
         }
-        (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, GroupPurpose::Deposit) => {
+        (
+            Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. },
+            GroupPurpose::Deposit,
+        ) => {
             let detail = format!("a {} never leaves from a deposit group", request.purpose.name());
             Err(Refusal::of_field(Rule::Source, "source.purpose", "wallet_group_id", detail))
         }
@@ -187,12 +191,12 @@ fn asset_rule(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &Signin
 }
 
 fn destination_rule(chain: &ChainPolicy, request: &SigningRequest, derived: &Derived) -> Outcome {
-    let refuse = |reason, detail: String| {
-        Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail))
-    };
+    let refuse =
+        |reason, detail: String| Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail));
     if let Action::ContractCall { contract, data } = &request.action {
         let allowed = chain.duties.iter().any(|duty| {
-            duty.contract == *contract && data.first_chunk().is_some_and(|method| duty.selectors.contains(method))
+            duty.contract == *contract
+                && data.first_chunk().is_some_and(|method| duty.selectors.contains(method))
         });
         return match allowed {
             true => Ok("the contract and method are listed"),
@@ -270,13 +274,8 @@ fn approvals_rule(
     let Some((destination, amount)) = request.transfer() else {
         return Ok("a cancellation needs no approvals");
     };
-    let payment = types::Payment {
-        id: *id,
-        chain: &request.chain,
-        asset: symbol,
-        destination: &destination,
-        amount,
-    };
+    let payment =
+        types::Payment { id: *id, chain: &request.chain, asset: symbol, destination: &destination, amount };
     let required = asset.map_or(u32::MAX, |asset| asset.approvals_for(amount));
     let verified =
         Quorum::verify(policy, PaymentDigest::compute(&payment), requested_by, required, approvals)?;

@@ -42,7 +42,8 @@ fn address(field: &str, format: AddressFormat, text: &str) -> Result<Address, St
 }
 
 fn visible(field: &str, text: &str) -> Result<(), Status> {
-    let clean = !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let clean =
+        !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_graphic());
     if clean { Ok(()) } else { Err(invalid(field, "must be 1 to 128 visible ASCII characters")) }
 }
 
@@ -54,7 +55,8 @@ pub(super) fn signing_request(wire: pb::SignTransactionRequest) -> Result<Signin
     if i64::try_from(wire.lease_epoch).is_err() {
         return Err(invalid("lease_epoch", "is too large"));
     }
-    let action = wire.tx_intent.and_then(|intent| intent.action).ok_or_else(|| missing("tx_intent.action"))?;
+    let action =
+        wire.tx_intent.and_then(|intent| intent.action).ok_or_else(|| missing("tx_intent.action"))?;
     let (from, action) = action_of(action)?;
     let parameters = wire.parameters.ok_or_else(|| missing("parameters"))?;
     let authorization = wire.authorization.ok_or_else(|| missing("authorization"))?;
@@ -92,7 +94,8 @@ fn action_of(wire: WireAction) -> Result<(Address, Action), Status> {
         }
         WireAction::Erc20Transfer(it) => {
             let contract = contract(evm, &it.contract_address)?;
-            let action = Action::TokenTransfer { contract, to: to(evm, &it.to)?, amount: amount(&it.amount)? };
+            let action =
+                Action::TokenTransfer { contract, to: to(evm, &it.to)?, amount: amount(&it.amount)? };
             (from(evm, &it.from)?, action)
         }
         WireAction::Cancellation(it) => (from(evm, &it.from)?, Action::Cancellation),
@@ -102,7 +105,8 @@ fn action_of(wire: WireAction) -> Result<(Address, Action), Status> {
         }
         WireAction::Trc20Transfer(it) => {
             let contract = contract(tron, &it.contract_address)?;
-            let action = Action::TokenTransfer { contract, to: to(tron, &it.to)?, amount: amount(&it.amount)? };
+            let action =
+                Action::TokenTransfer { contract, to: to(tron, &it.to)?, amount: amount(&it.amount)? };
             (from(tron, &it.from)?, action)
         }
         WireAction::ContractCall(it) => {
@@ -140,7 +144,8 @@ fn fee_of(evm: &pb::EvmParameters) -> Result<EvmFee, Status> {
         let amount: RawAmount = value(field, text)?;
         amount.to_u128().ok_or_else(|| invalid(field, "is too large"))
     };
-    match (evm.gas_price.is_empty(), evm.max_fee_per_gas.is_empty(), evm.max_priority_fee_per_gas.is_empty()) {
+    match (evm.gas_price.is_empty(), evm.max_fee_per_gas.is_empty(), evm.max_priority_fee_per_gas.is_empty())
+    {
         (false, true, true) => Ok(EvmFee::Legacy { gas_price: wei("evm.gas_price", &evm.gas_price)? }),
         (true, false, false) => Ok(EvmFee::Eip1559 {
             max_fee: wei("evm.max_fee_per_gas", &evm.max_fee_per_gas)?,

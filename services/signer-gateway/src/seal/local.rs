@@ -192,10 +192,7 @@ mod tests {
     #[test]
     fn a_wrong_key_is_told_apart_from_damage() {
         let (_, keyring) = cheap();
-        assert_eq!(
-            LocalSeal::unlock(b"another key of length", &keyring).unwrap_err(),
-            SealError::WrongKey
-        );
+        assert_eq!(LocalSeal::unlock(b"another key of length", &keyring).unwrap_err(), SealError::WrongKey);
         assert_eq!(LocalSeal::unlock(b"short", &keyring).unwrap_err(), SealError::KeyTooShort);
     }
 

@@ -2,6 +2,7 @@
 //! here, in the caller's task and in parallel; the ledger only judges, signs and commits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -59,8 +60,13 @@ pub struct Signing {
 
 impl Signing {
     /// The use cases and the task that serves them.
-    pub(crate) fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> (Self, Clerk) {
-        let (ledger, clerk) = Ledger::new(pool.clone());
+    pub(crate) fn new(
+        pool: PgPool,
+        groups: Arc<Groups>,
+        policy: PolicySource,
+        patience: Duration,
+    ) -> (Self, Clerk) {
+        let (ledger, clerk) = Ledger::new(pool.clone(), patience);
         (Self { pool, groups, policy, ledger }, clerk)
     }
 

@@ -41,7 +41,9 @@ impl SigningError {
     pub fn retry(&self) -> bool {
         match self {
             Self::Sealed | Self::Ledger(_) | Self::LedgerUnavailable | Self::Overloaded => true,
-            Self::Refused(_) | Self::Build(_) | Self::UnknownGroup(_) | Self::Key(_) | Self::Corrupt(_) => false,
+            Self::Refused(_) | Self::Build(_) | Self::UnknownGroup(_) | Self::Key(_) | Self::Corrupt(_) => {
+                false
+            }
         }
     }
 }

@@ -35,10 +35,9 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
         finding(Rule::Fence, fence_rule(facts, prepared)),
         finding(Rule::Idempotency, idempotency_rule(facts, prepared)),
     ];
-    if findings.iter().all(|finding| finding.outcome.is_ok()) {
-        if let Some(record) = facts.records.get(&prepared.request.idempotency_key) {
-            return Judgement { findings, ruling: Ruling::Replay(record.clone()) };
-        }
+    let known = facts.records.get(&prepared.request.idempotency_key);
+    if let Some(record) = known.filter(|_| findings.iter().all(|finding| finding.outcome.is_ok())) {
+        return Judgement { findings, ruling: Ruling::Replay(record.clone()) };
     }
     for known in &prepared.assessment.findings {
         findings.push(match (&known.outcome, known.rule) {
@@ -190,8 +189,7 @@ fn guard_rule(facts: &Facts, prepared: &Prepared) -> Result<Step, Refusal> {
 fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawAmount)> {
     let mut charges = Vec::with_capacity(2);
     let known = facts.payments.get(&prepared.payment);
-    let pays_first =
-        !prepared.request.cancels() && known.is_none_or(|known| known.first_paid_at.is_none());
+    let pays_first = !prepared.request.cancels() && known.is_none_or(|known| known.first_paid_at.is_none());
     if let Some(charge) = prepared.assessment.charge.as_ref().filter(|_| pays_first) {
         charges.push((charge.counter.clone(), charge.amount));
     }

@@ -5,6 +5,8 @@
 //! Invariants: no signature exists for a refused request; no answer leaves before its rows are committed; when the
 //! commit's outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
 
+use std::time::Duration;
+
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use sqlx::PgPool;
@@ -43,13 +45,15 @@ pub(crate) struct Ledger {
 pub(crate) struct Clerk {
     pool: PgPool,
     queue: mpsc::Receiver<Job>,
+    /// After this long a batch counts as lost: a connection that went silent must not hold up everybody for ever.
+    patience: Duration,
 }
 
 impl Ledger {
     /// A ledger and its task.
-    pub(crate) fn new(pool: PgPool) -> (Self, Clerk) {
+    pub(crate) fn new(pool: PgPool, patience: Duration) -> (Self, Clerk) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { queue: sender }, Clerk { pool, queue: receiver })
+        (Self { queue: sender }, Clerk { pool, queue: receiver, patience })
     }
 
     /// Has a request judged, and waits until the decision is durable.
@@ -91,14 +95,14 @@ impl Clerk {
     async fn settle(&self, jobs: Vec<Job>) {
         let started = std::time::Instant::now();
         let batch: Vec<&Prepared> = jobs.iter().map(|job| job.prepared.as_ref()).collect();
-        let answers = match decide_batch(&self.pool, &batch).await {
+        let answers = match self.decide(&batch).await {
             Ok(answers) => answers,
             // One request that cannot be written must not take its neighbours down with it.
             Err(error) if batch.len() > 1 && !is_outage(&error) => {
                 tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
                 let mut answers = Vec::with_capacity(batch.len());
                 for prepared in &batch {
-                    answers.push(decide_alone(&self.pool, prepared).await);
+                    answers.push(self.decide_alone(prepared).await);
                 }
                 answers
             }
@@ -116,16 +120,26 @@ impl Clerk {
     }
 }
 
-fn is_outage(error: &SigningError) -> bool {
-    match error {
-        SigningError::Ledger(source) => db::classify(source).is_transient(),
-        _ => false,
+impl Clerk {
+    async fn decide(&self, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
+        match tokio::time::timeout(self.patience, decide_batch(&self.pool, batch)).await {
+            Ok(decided) => decided,
+            Err(_) => Err(SigningError::LedgerUnavailable),
+        }
+    }
+
+    async fn decide_alone(&self, prepared: &Prepared) -> Answer {
+        let mut answers = self.decide(&[prepared]).await?;
+        answers.pop().unwrap_or(Err(SigningError::LedgerUnavailable))
     }
 }
 
-async fn decide_alone(pool: &PgPool, prepared: &Prepared) -> Answer {
-    let mut answers = decide_batch(pool, &[prepared]).await?;
-    answers.pop().unwrap_or(Err(SigningError::LedgerUnavailable))
+fn is_outage(error: &SigningError) -> bool {
+    match error {
+        SigningError::Ledger(source) => db::classify(source).is_transient(),
+        SigningError::LedgerUnavailable => true,
+        _ => false,
+    }
 }
 
 /// Judges, signs and commits a batch; the answers are in its order.
@@ -133,7 +147,8 @@ async fn decide_batch(pool: &PgPool, batch: &[&Prepared]) -> Result<Vec<Answer>,
     let mut tx = pool.begin().await.map_err(SigningError::Ledger)?;
     let (head, now) = audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
     let facts = repo::load_in(&mut tx, now, batch).await?;
-    let mut session = Session { facts, head, writes: Writes::default(), entries: Vec::with_capacity(batch.len()) };
+    let mut session =
+        Session { facts, head, writes: Writes::default(), entries: Vec::with_capacity(batch.len()) };
     let mut answers = Vec::with_capacity(batch.len());
     for prepared in batch {
         answers.push(session.decide(prepared));
@@ -157,7 +172,12 @@ impl Session {
     fn decide(&mut self, prepared: &Prepared) -> Answer {
         match judge(&self.facts, prepared).ruling {
             Ruling::Refuse(refusal) => {
-                self.note(prepared, Decision::Refused, refusal.reason, json!({"explanation": refusal.detail}));
+                self.note(
+                    prepared,
+                    Decision::Refused,
+                    refusal.reason,
+                    json!({"explanation": refusal.detail}),
+                );
                 Err(SigningError::Refused(refusal))
             }
             Ruling::Replay(record) => {
@@ -263,7 +283,7 @@ impl Session {
     }
 }
 
-fn record_metrics(answers: &[Answer], took: std::time::Duration) {
+fn record_metrics(answers: &[Answer], took: Duration) {
     #[allow(clippy::cast_precision_loss, reason = "a batch has at most 256 requests")]
     metrics::histogram!("bursar_signer_batch_requests").record(answers.len() as f64);
     metrics::histogram!("bursar_signer_batch_seconds").record(took.as_secs_f64());
@@ -274,6 +294,7 @@ fn record_metrics(answers: &[Answer], took: std::time::Duration) {
             Err(SigningError::Refused(refusal)) => ("refused", refusal.reason),
             Err(_) => ("failed", "none"),
         };
-        metrics::counter!("bursar_signer_requests_total", "outcome" => outcome, "reason" => reason).increment(1);
+        metrics::counter!("bursar_signer_requests_total", "outcome" => outcome, "reason" => reason)
+            .increment(1);
     }
 }

@@ -32,7 +32,10 @@ pub(super) async fn load_in(
         .bind(batch.iter().map(|item| item.request.from.to_string()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.nonce().map(|key| signed(key.2))).collect::<Vec<_>>())
         .bind(
-            batch.iter().map(|item| item.request.transfer().map(|(to, _)| to.to_string())).collect::<Vec<_>>(),
+            batch
+                .iter()
+                .map(|item| item.request.transfer().map(|(to, _)| to.to_string()))
+                .collect::<Vec<_>>(),
         )
         .fetch_all(&mut *connection)
         .await
@@ -166,10 +169,9 @@ fn terms_of(row: &PgRow) -> Result<Option<Terms>, SigningError> {
 fn slot_of(row: &PgRow) -> Result<Slot, SigningError> {
     match (get::<Option<i64>>(row, "nonce")?, get::<Option<Vec<u8>>>(row, "tron_id")?) {
         (Some(nonce), None) => Ok(Slot::Nonce(unsigned(nonce, "nonce")?)),
-        (None, Some(id)) => Ok(Slot::Transaction {
-            id: TxHash(fixed(id, "tron_id")?),
-            expires_ms: get(row, "expires_ms")?,
-        }),
+        (None, Some(id)) => {
+            Ok(Slot::Transaction { id: TxHash(fixed(id, "tron_id")?), expires_ms: get(row, "expires_ms")? })
+        }
         (Some(_), Some(_)) | (None, None) => Err(SigningError::Corrupt("slot")),
     }
 }

@@ -103,7 +103,9 @@ impl SigningRequest {
     /// Receiver and amount of a transfer.
     pub fn transfer(&self) -> Option<(Address, RawAmount)> {
         match &self.action {
-            Action::Transfer { to, amount } | Action::TokenTransfer { to, amount, .. } => Some((*to, *amount)),
+            Action::Transfer { to, amount } | Action::TokenTransfer { to, amount, .. } => {
+                Some((*to, *amount))
+            }
             Action::Cancellation | Action::ContractCall { .. } => None,
         }
     }

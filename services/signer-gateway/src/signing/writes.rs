@@ -69,7 +69,11 @@ impl Writes {
         self.save_usage(connection, now).await
     }
 
-    async fn save_records(&self, connection: &mut PgConnection, now: DateTime<Utc>) -> Result<(), sqlx::Error> {
+    async fn save_records(
+        &self,
+        connection: &mut PgConnection,
+        now: DateTime<Utc>,
+    ) -> Result<(), sqlx::Error> {
         let records = &self.records;
         if records.is_empty() {
             return Ok(());
@@ -129,7 +133,9 @@ impl Writes {
             .await?;
         if done.rows_affected() != u64::try_from(rows.len()).unwrap_or(u64::MAX) {
             // The statement leaves rows alone whose chain, wallet or job would change; nothing may be committed then.
-            return Err(sqlx::Error::Protocol("a payment is bound to another chain, wallet or job".to_owned()));
+            return Err(sqlx::Error::Protocol(
+                "a payment is bound to another chain, wallet or job".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -135,8 +135,10 @@ impl Wallets {
 
     async fn check(&self, wallet: &OperationWallet) -> Result<(), WalletError> {
         let policy = Arc::clone(&self.policy.borrow());
-        let chain =
-            policy.chains.get(&wallet.chain).ok_or_else(|| WalletError::UnknownChain(wallet.chain.clone()))?;
+        let chain = policy
+            .chains
+            .get(&wallet.chain)
+            .ok_or_else(|| WalletError::UnknownChain(wallet.chain.clone()))?;
         if chain.format != wallet.address.format() {
             return Err(WalletError::Format);
         }

@@ -25,7 +25,10 @@ async fn a_gateway_that_starts_sealed_signs_nothing_until_the_right_key_is_given
     assert_eq!(rpc::error::reason_of(&status).as_deref(), Some("SEALED"));
     let wrong = unseal(&gateway, "a wrong key of some length").await.expect_err("wrong key");
     assert_eq!(wrong.code(), Code::PermissionDenied);
-    assert_eq!(gateway.audit().await.last().map(|entry| entry.reason.clone()).as_deref(), Some("unseal.wrong_key"));
+    assert_eq!(
+        gateway.audit().await.last().map(|entry| entry.reason.clone()).as_deref(),
+        Some("unseal.wrong_key")
+    );
     assert_eq!(unseal(&gateway, UNSEAL_KEY).await.expect("unsealed"), 2);
     gateway.sign(&withdrawal.request()).await.expect("signed");
 
@@ -33,7 +36,8 @@ async fn a_gateway_that_starts_sealed_signs_nothing_until_the_right_key_is_given
     assert!(state(&gateway).await.sealed);
     let status = gateway.sign(&withdrawal.request()).await.expect_err("sealed");
     assert_eq!(status.code(), Code::Unavailable);
-    let groups = gateway.operator.clone().list_wallet_groups(pb::ListWalletGroupsRequest {}).await.expect("listed");
+    let groups =
+        gateway.operator.clone().list_wallet_groups(pb::ListWalletGroupsRequest {}).await.expect("listed");
     assert!(groups.into_inner().groups.iter().all(|group| !group.unsealed));
 }
 
@@ -58,7 +62,9 @@ async fn a_frozen_chain_signs_and_replays_nothing_until_it_is_unfrozen() {
         let shown = if chain.is_empty() { "*" } else { chain };
         assert_eq!(state(&gateway).await.frozen_chains, [shown]);
         gateway.refused(&signed.request(), Code::FailedPrecondition, "freeze.frozen").await;
-        gateway.refused(&Withdrawal::new(&gateway, 1).request(), Code::FailedPrecondition, "freeze.frozen").await;
+        gateway
+            .refused(&Withdrawal::new(&gateway, 1).request(), Code::FailedPrecondition, "freeze.frozen")
+            .await;
         let unfreeze = pb::UnfreezeRequest { chain: chain.to_owned() };
         gateway.operator.clone().unfreeze(unfreeze).await.expect("unfrozen");
         gateway.sign(&signed.request()).await.expect("replayed");
@@ -84,8 +90,19 @@ async fn a_simulation_tells_each_rule_and_writes_nothing() {
     assert_eq!(
         rules,
         [
-            "freeze", "fence", "idempotency", "chain", "source", "asset", "destination", "fee",
-            "limit/transaction", "approvals", "void_attestation", "limit/window", "payment_guard"
+            "freeze",
+            "fence",
+            "idempotency",
+            "chain",
+            "source",
+            "asset",
+            "destination",
+            "fee",
+            "limit/transaction",
+            "approvals",
+            "void_attestation",
+            "limit/window",
+            "payment_guard"
         ]
     );
     let bad = Withdrawal { amount: 11 * ETHER, max_fee: 200_000_000_000, ..good.clone() };
@@ -115,6 +132,9 @@ async fn a_reloaded_policy_holds_at_once() {
          chain_id = 31337\nnative = \"BNB\"\nmax_fee = \"1\"",
         gateway.database.url()
     );
-    assert!(gateway.running.reload(&strict.replace("chain_id = 31337", "")).is_err(), "a bad file is refused");
+    assert!(
+        gateway.running.reload(&strict.replace("chain_id = 31337", "")).is_err(),
+        "a bad file is refused"
+    );
     gateway.sign(&good.request()).await.expect("the old policy stays");
 }

@@ -17,9 +17,11 @@ fn import(name: &str, purpose: &str, phrase: &str) -> pb::ImportWalletGroupReque
 #[tokio::test]
 async fn importing_is_idempotent_by_name_and_phrase() {
     let mut gateway = Gateway::start().await;
-    let again = gateway.operator.import_wallet_group(import("hot", "operation", PHRASE)).await.expect("known");
+    let again =
+        gateway.operator.import_wallet_group(import("hot", "operation", PHRASE)).await.expect("known");
     assert_eq!(again.into_inner().group.expect("group").id, gateway.operation_group);
-    let other = "abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon about";
+    let other =
+        "abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon about";
     for (request, code) in [
         (import("hot", "operation", other), Code::AlreadyExists),
         (import("hot", "deposit", PHRASE), Code::AlreadyExists),
@@ -45,7 +47,8 @@ async fn a_new_group_shows_its_phrase_only_when_asked_and_only_once() {
     };
     let quiet = gateway.operator.create_wallet_group(request("quiet", false)).await.expect("created");
     assert!(quiet.into_inner().recovery_phrase.is_empty());
-    let loud = gateway.operator.create_wallet_group(request("loud", true)).await.expect("created").into_inner();
+    let loud =
+        gateway.operator.create_wallet_group(request("loud", true)).await.expect("created").into_inner();
     assert_eq!(loud.recovery_phrase.split(' ').count(), 24);
     let status = gateway.operator.create_wallet_group(request("loud", true)).await.expect_err("exists");
     assert_eq!(status.code(), Code::AlreadyExists);
@@ -72,7 +75,10 @@ async fn addresses_follow_bip44_on_both_kinds_of_chain() {
     let tron = gateway.operator.derive_addresses(tron).await.expect("derived").into_inner().addresses;
     assert_eq!(tron[0].address, "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6");
     assert_eq!(tron[1].path, "m/44'/195'/0'/0/1");
-    assert_eq!(gateway.operator.derive_addresses(none).await.expect_err("none").code(), Code::InvalidArgument);
+    assert_eq!(
+        gateway.operator.derive_addresses(none).await.expect_err("none").code(),
+        Code::InvalidArgument
+    );
 }
 
 #[tokio::test]
@@ -86,14 +92,13 @@ async fn an_operation_wallet_is_derived_here_or_listed_as_cold_storage() {
     };
     let (hot, deposits) = (gateway.operation_group.clone(), gateway.deposit_group.clone());
     let deposit = gateway.deposit_address.clone();
-    for refused in [
-        wallet(STRANGER, &hot, 0),
-        wallet(STRANGER, "", 0),
-        wallet(&deposit, &deposits, 7),
-    ] {
+    for refused in [wallet(STRANGER, &hot, 0), wallet(STRANGER, "", 0), wallet(&deposit, &deposits, 7)] {
         let status = gateway.register(refused).await.expect_err("refused");
         assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-        assert_eq!(gateway.audit().await.last().map(|entry| entry.decision.clone()).as_deref(), Some("refused"));
+        assert_eq!(
+            gateway.audit().await.last().map(|entry| entry.decision.clone()).as_deref(),
+            Some("refused")
+        );
     }
     gateway.register(wallet(COLD, "", 0)).await.expect("cold storage");
     gateway.register(wallet(HOT, &hot, 0)).await.expect("hot");

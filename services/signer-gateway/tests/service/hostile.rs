@@ -22,9 +22,8 @@ async fn an_approved_withdrawal_is_signed_and_every_change_of_it_refused() {
     gateway.refused(&other_asset.request(), denied, "approvals.signature").await;
     let other_payment = Withdrawal { id: WithdrawalId::new(), ..good.clone() };
     gateway.refused(&other_payment.request(), denied, "approvals.signature").await;
-    let mut other_contract = Withdrawal { token: true, amount: 1_000, ..good.clone() }
-        .approved_by(&["alice", "bob"])
-        .request();
+    let mut other_contract =
+        Withdrawal { token: true, amount: 1_000, ..good.clone() }.approved_by(&["alice", "bob"]).request();
     if let Some(pb::tx_intent::Action::Erc20Transfer(it)) =
         other_contract.tx_intent.as_mut().and_then(|intent| intent.action.as_mut())
     {
@@ -55,12 +54,21 @@ async fn an_approved_withdrawal_is_signed_and_every_change_of_it_refused() {
     if let Some(pb::tx_intent::Action::NativeTransfer(it)) =
         other_wallet.tx_intent.as_mut().and_then(|intent| intent.action.as_mut())
     {
-        it.from = gateway.operator.clone().derive_addresses(pb::DeriveAddressesRequest {
-            wallet_group_id: gateway.operation_group.clone(),
-            address_format: "evm".to_owned(),
-            from_index: 1,
-            count: 1,
-        }).await.expect("derived").into_inner().addresses[0].address.clone();
+        it.from = gateway
+            .operator
+            .clone()
+            .derive_addresses(pb::DeriveAddressesRequest {
+                wallet_group_id: gateway.operation_group.clone(),
+                address_format: "evm".to_owned(),
+                from_index: 1,
+                count: 1,
+            })
+            .await
+            .expect("derived")
+            .into_inner()
+            .addresses[0]
+            .address
+            .clone();
         it.to = STRANGER.to_owned();
     }
     let moved = Withdrawal { to: STRANGER.to_owned(), ..next.clone() }.approved_by(&["alice", "bob"]);
@@ -102,7 +110,8 @@ async fn approvals_are_counted_as_the_signers_own_policy_says() {
             "approvals.requester",
         ),
         (
-            Withdrawal { requested_by: "alice".to_owned(), ..good.clone() }.approved_by(&["bob", "alice-phone"]),
+            Withdrawal { requested_by: "alice".to_owned(), ..good.clone() }
+                .approved_by(&["bob", "alice-phone"]),
             "approvals.requester",
         ),
         (
@@ -163,10 +172,11 @@ async fn two_concurrent_requests_for_one_payment_at_different_nonces_have_one_wi
         assert_eq!(rpc::error::reason_of(&refused).as_deref(), Some("PAYMENT_GUARD_SECOND_NONCE"));
     }
     let pool = gateway.database.pool().await;
-    let nonces: i64 = sqlx::query_scalar("SELECT max(n) FROM (SELECT count(*) AS n FROM slots GROUP BY payment) AS s")
-        .fetch_one(&pool)
-        .await
-        .expect("counted");
+    let nonces: i64 =
+        sqlx::query_scalar("SELECT max(n) FROM (SELECT count(*) AS n FROM slots GROUP BY payment) AS s")
+            .fetch_one(&pool)
+            .await
+            .expect("counted");
     assert_eq!(nonces, 1);
 }
 

@@ -68,11 +68,12 @@ async fn a_caller_that_goes_away_before_the_answer_gets_the_same_bytes_later() {
         let lost = tokio::spawn(async move { asker.clone().sign_transaction(asked).await });
         // The row is committed; the answer is on its way or not yet sent. Then the caller dies.
         testkit::wait_for("the record", std::time::Duration::from_secs(10), || async {
-            let found: i64 = sqlx::query_scalar("SELECT count(*) FROM signing_records WHERE idempotency_key = $1")
-                .bind(&request.idempotency_key)
-                .fetch_one(&pool)
-                .await
-                .expect("counted");
+            let found: i64 =
+                sqlx::query_scalar("SELECT count(*) FROM signing_records WHERE idempotency_key = $1")
+                    .bind(&request.idempotency_key)
+                    .fetch_one(&pool)
+                    .await
+                    .expect("counted");
             found == 1
         })
         .await;

@@ -8,3 +8,4 @@ mod idempotency;
 mod limits;
 mod outage;
 mod support;
+mod tron;

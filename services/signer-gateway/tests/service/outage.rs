@@ -27,13 +27,29 @@ async fn without_its_database_nothing_is_signed_and_it_recovers_by_itself() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_reply_is_lost_signs_once() {
+async fn a_database_that_goes_silent_holds_nobody_up_for_ever() {
     let database = testkit::postgres().await;
     let proxy = FaultProxy::tcp(database.address()).await;
     let url = database.url_at(&proxy.address());
     let gateway = Gateway::start_on(database, &url).await;
-    let pool = gateway.database.pool().await;
-    for nonce in 0..5u64 {
+    let withdrawal = Withdrawal::new(&gateway, 0);
+    proxy.lose_replies().await;
+    let status = gateway.sign(&withdrawal.request()).await.expect_err("silence");
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    proxy.pass().await;
+    // The session that went silent still holds its transaction; the server ends it, as it would after its own timeout.
+    gateway.database.cut_sessions().await;
+    testkit::wait_for_value("a signature", Duration::from_secs(20), || async {
+        gateway.sign(&withdrawal.request()).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_cut_at_any_step_lead_to_one_signature() {
+    let gateway = Gateway::start().await;
+    let mut pool = gateway.database.pool().await;
+    for nonce in 0..12u64 {
         let withdrawal =
             Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
         let request = withdrawal.request();
@@ -41,21 +57,31 @@ async fn a_commit_whose_reply_is_lost_signs_once() {
             let (mut service, request) = (gateway.service.clone(), request.clone());
             async move { service.sign_transaction(request).await }
         });
-        // Wherever in the protocol the sessions end, the same key must lead to one signature.
+        // Every other time not before the commit, whose reply may then be lost.
+        if nonce % 2 == 1 {
+            testkit::wait_for("the record", Duration::from_secs(10), || async {
+                records(&pool, &request.idempotency_key).await.len() == 1
+            })
+            .await;
+        }
         gateway.database.cut_sessions().await;
         let _ = asked.await.expect("joined");
         let signed = testkit::wait_for_value("a signature", Duration::from_secs(20), || async {
             gateway.sign(&request).await.ok()
         })
         .await;
-        let stored: Vec<Vec<u8>> =
-            sqlx::query_scalar("SELECT raw_transaction FROM signing_records WHERE idempotency_key = $1")
-                .bind(&request.idempotency_key)
-                .fetch_all(&pool)
-                .await
-                .expect("rows");
-        assert_eq!(stored, [signed.raw_transaction]);
+        // The test's own sessions were cut as well.
+        pool = gateway.database.pool().await;
+        assert_eq!(records(&pool, &request.idempotency_key).await, [signed.raw_transaction]);
     }
     let report = gateway.verify(None).await;
     assert!(report.intact, "{}", report.problem);
+}
+
+async fn records(pool: &sqlx::PgPool, key: &str) -> Vec<Vec<u8>> {
+    sqlx::query_scalar("SELECT raw_transaction FROM signing_records WHERE idempotency_key = $1")
+        .bind(key)
+        .fetch_all(pool)
+        .await
+        .expect("rows")
 }

@@ -15,25 +15,25 @@ use types::{
 };
 
 /// Public test phrase; its first wallet is [`HOT`].
-pub const PHRASE: &str = "test test test test test test test test test test test junk";
-pub const HOT: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
-pub const CUSTOMER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
-pub const STRANGER: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
-pub const TOKEN: &str = "0x5FbDB2315678afecb367f032d93F642f64180aa3";
-pub const COLD: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-pub const UNSEAL_KEY: &str = "correct horse battery staple";
-pub const ETHER: u128 = 1_000_000_000_000_000_000;
+pub(crate) const PHRASE: &str = "test test test test test test test test test test test junk";
+pub(crate) const HOT: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
+pub(crate) const CUSTOMER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+pub(crate) const STRANGER: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+pub(crate) const TOKEN: &str = "0x5FbDB2315678afecb367f032d93F642f64180aa3";
+pub(crate) const COLD: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+pub(crate) const UNSEAL_KEY: &str = "correct horse battery staple";
+pub(crate) const ETHER: u128 = 1_000_000_000_000_000_000;
 
-pub type SignerClient = SignerServiceClient<Client>;
+pub(crate) type SignerClient = SignerServiceClient<Client>;
 
-pub struct Gateway {
-    pub running: Running<SignerGateway>,
-    pub database: Database,
-    pub service: SignerClient,
-    pub operator: SignerClient,
-    pub operation_group: String,
-    pub deposit_group: String,
-    pub deposit_address: String,
+pub(crate) struct Gateway {
+    pub(crate) running: Running<SignerGateway>,
+    pub(crate) database: Database,
+    pub(crate) service: SignerClient,
+    pub(crate) operator: SignerClient,
+    pub(crate) operation_group: String,
+    pub(crate) deposit_group: String,
+    pub(crate) deposit_address: String,
     keys: Keys,
 }
 
@@ -42,12 +42,12 @@ struct Keys {
     operator: (Secret, String),
 }
 
-pub fn approver(name: &str) -> SigningKey {
+pub(crate) fn approver(name: &str) -> SigningKey {
     let seed: [u8; 32] = <[u8; 32]>::try_from(name.repeat(32).as_bytes()[..32].to_vec()).expect("32 bytes");
     SigningKey::from_bytes(&seed)
 }
 
-pub fn confirmation() -> SigningKey {
+pub(crate) fn confirmation() -> SigningKey {
     SigningKey::from_bytes(&[77; 32])
 }
 
@@ -71,6 +71,10 @@ fn config(url: &str, keys: &Keys, unseal: bool) -> String {
         name = "olga"
         sha256 = "{}"
         roles = ["operator", "auditor"]
+        [telemetry]
+        filter = "off"
+        [ledger]
+        timeout_ms = 3000
         [seal]
         memory_kib = 8192
         iterations = 1
@@ -135,7 +139,7 @@ fn policy() -> String {
     )
 }
 
-pub fn client(running: &Running<SignerGateway>, key: &Secret) -> SignerClient {
+pub(crate) fn client(running: &Running<SignerGateway>, key: &Secret) -> SignerClient {
     let mut config = ClientConfig::new(running.url()).with_key(key.clone());
     // A test wants to see the first answer.
     config.retry.max_attempts = 1;
@@ -143,14 +147,14 @@ pub fn client(running: &Running<SignerGateway>, key: &Secret) -> SignerClient {
 }
 
 impl Gateway {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let database = testkit::postgres().await;
         let url = database.url().to_owned();
         Self::start_on(database, &url).await
     }
 
     /// With the database behind another address, such as a fault proxy's.
-    pub async fn start_on(database: Database, url: &str) -> Self {
+    pub(crate) async fn start_on(database: Database, url: &str) -> Self {
         let migrator = <SignerGateway as service::Service>::migrator().expect("migrations");
         db::migrate::run(&database.pool().await, migrator).await.expect("migrated");
         let keys = Keys { service: rpc::auth::new_key(), operator: rpc::auth::new_key() };
@@ -193,7 +197,7 @@ impl Gateway {
     }
 
     /// Stops the process and starts another on the same database.
-    pub async fn restart(mut self, unseal: bool) -> Self {
+    pub(crate) async fn restart(mut self, unseal: bool) -> Self {
         self.running.stop().await.expect("stopped");
         let text = config(self.database.url(), &self.keys, unseal);
         self.running = service::launch::<SignerGateway>(&text).await.expect("started");
@@ -202,7 +206,7 @@ impl Gateway {
         self
     }
 
-    pub async fn derive(&mut self, group: &str, index: u32) -> String {
+    pub(crate) async fn derive(&mut self, group: &str, index: u32) -> String {
         let request = pb::DeriveAddressesRequest {
             wallet_group_id: group.to_owned(),
             address_format: "evm".to_owned(),
@@ -213,12 +217,12 @@ impl Gateway {
         derived.addresses[0].address.clone()
     }
 
-    pub async fn register(&mut self, wallet: pb::OperationWallet) -> Result<(), Status> {
+    pub(crate) async fn register(&mut self, wallet: pb::OperationWallet) -> Result<(), Status> {
         let request = pb::RegisterOperationWalletRequest { wallet: Some(wallet) };
         self.operator.register_operation_wallet(request).await.map(|_| ())
     }
 
-    pub async fn register_hot(&mut self) {
+    pub(crate) async fn register_hot(&mut self) {
         let wallet = pb::OperationWallet {
             chain: "bsc".to_owned(),
             address: HOT.to_owned(),
@@ -228,23 +232,26 @@ impl Gateway {
         self.register(wallet).await.expect("registered");
     }
 
-    pub async fn sign(&self, request: &pb::SignTransactionRequest) -> Result<pb::SignTransactionResponse, Status> {
+    pub(crate) async fn sign(
+        &self,
+        request: &pb::SignTransactionRequest,
+    ) -> Result<pb::SignTransactionResponse, Status> {
         self.service.clone().sign_transaction(request.clone()).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn audit(&self) -> Vec<pb::AuditEntry> {
+    pub(crate) async fn audit(&self) -> Vec<pb::AuditEntry> {
         let request = pb::ListAuditRequest { after_sequence: 0, page_size: 1000 };
         self.operator.clone().list_audit(request).await.expect("listed").into_inner().entries
     }
 
-    pub async fn verify(&self, anchor: Option<(u64, String)>) -> pb::VerifyAuditResponse {
+    pub(crate) async fn verify(&self, anchor: Option<(u64, String)>) -> pb::VerifyAuditResponse {
         let (expected_sequence, expected_hash) = anchor.unwrap_or_default();
         let request = pb::VerifyAuditRequest { expected_hash, expected_sequence };
         self.operator.clone().verify_audit(request).await.expect("verified").into_inner()
     }
 
     /// Expects a refusal, and that the log tells of it.
-    pub async fn refused(&self, request: &pb::SignTransactionRequest, code: Code, audit_reason: &str) {
+    pub(crate) async fn refused(&self, request: &pb::SignTransactionRequest, code: Code, audit_reason: &str) {
         let status = self.sign(request).await.expect_err(audit_reason);
         assert_eq!(status.code(), code, "{audit_reason}: {status:?}");
         let wanted = audit_reason.replace('.', "_").to_ascii_uppercase();
@@ -258,24 +265,24 @@ impl Gateway {
 
 /// A withdrawal in the making; fields are changed before it is approved or asked for.
 #[derive(Clone)]
-pub struct Withdrawal {
-    pub group: String,
-    pub id: WithdrawalId,
-    pub job: JobId,
-    pub attempt: u32,
-    pub to: String,
-    pub amount: u128,
-    pub token: bool,
-    pub nonce: u64,
-    pub max_fee: u128,
-    pub epoch: u64,
-    pub requested_by: String,
-    pub approvals: Vec<pb::ApprovalProof>,
-    pub void: Option<pb::VoidAttestation>,
+pub(crate) struct Withdrawal {
+    pub(crate) group: String,
+    pub(crate) id: WithdrawalId,
+    pub(crate) job: JobId,
+    pub(crate) attempt: u32,
+    pub(crate) to: String,
+    pub(crate) amount: u128,
+    pub(crate) token: bool,
+    pub(crate) nonce: u64,
+    pub(crate) max_fee: u128,
+    pub(crate) epoch: u64,
+    pub(crate) requested_by: String,
+    pub(crate) approvals: Vec<pb::ApprovalProof>,
+    pub(crate) void: Option<pb::VoidAttestation>,
 }
 
 impl Withdrawal {
-    pub fn new(gateway: &Gateway, nonce: u64) -> Self {
+    pub(crate) fn new(gateway: &Gateway, nonce: u64) -> Self {
         Self {
             group: gateway.operation_group.clone(),
             id: WithdrawalId::new(),
@@ -294,7 +301,7 @@ impl Withdrawal {
         .approved_by(&["alice", "bob"])
     }
 
-    pub fn digest(&self) -> PaymentDigest {
+    pub(crate) fn digest(&self) -> PaymentDigest {
         PaymentDigest::compute(&Payment {
             id: self.id,
             chain: &"bsc".parse().expect("chain"),
@@ -304,22 +311,22 @@ impl Withdrawal {
         })
     }
 
-    pub fn asset(&self) -> &'static str {
+    pub(crate) fn asset(&self) -> &'static str {
         if self.token { "USDT" } else { "BNB" }
     }
 
-    pub fn approved_by(self, names: &[&str]) -> Self {
+    pub(crate) fn approved_by(self, names: &[&str]) -> Self {
         let expires_at = Utc::now() + TimeDelta::hours(1);
         self.approved_until(names, expires_at)
     }
 
-    pub fn approved_until(mut self, names: &[&str], expires_at: DateTime<Utc>) -> Self {
+    pub(crate) fn approved_until(mut self, names: &[&str], expires_at: DateTime<Utc>) -> Self {
         let digest = self.digest();
         self.approvals = names.iter().map(|name| approval(digest, name, expires_at)).collect();
         self
     }
 
-    pub fn request(&self) -> pb::SignTransactionRequest {
+    pub(crate) fn request(&self) -> pb::SignTransactionRequest {
         let (from, to) = (HOT.to_owned(), self.to.clone());
         let action = if self.token {
             pb::tx_intent::Action::Erc20Transfer(pb::Erc20Transfer {
@@ -335,7 +342,7 @@ impl Withdrawal {
         self.request_for(action)
     }
 
-    pub fn cancellation(&self) -> pb::SignTransactionRequest {
+    pub(crate) fn cancellation(&self) -> pb::SignTransactionRequest {
         let from = HOT.to_owned();
         self.request_for(pb::tx_intent::Action::Cancellation(pb::Cancellation { from }))
     }
@@ -364,7 +371,7 @@ impl Withdrawal {
     }
 }
 
-pub fn evm(nonce: u64, max_fee: u128) -> pb::sign_transaction_request::Parameters {
+pub(crate) fn evm(nonce: u64, max_fee: u128) -> pb::sign_transaction_request::Parameters {
     pb::sign_transaction_request::Parameters::Evm(pb::EvmParameters {
         chain_id: 31337,
         nonce,
@@ -375,7 +382,7 @@ pub fn evm(nonce: u64, max_fee: u128) -> pb::sign_transaction_request::Parameter
     })
 }
 
-pub fn approval(digest: PaymentDigest, name: &str, expires_at: DateTime<Utc>) -> pb::ApprovalProof {
+pub(crate) fn approval(digest: PaymentDigest, name: &str, expires_at: DateTime<Utc>) -> pb::ApprovalProof {
     let message = approval_message(digest, name, expires_at.timestamp());
     pb::ApprovalProof {
         approver: name.to_owned(),
@@ -384,7 +391,7 @@ pub fn approval(digest: PaymentDigest, name: &str, expires_at: DateTime<Utc>) ->
     }
 }
 
-pub fn attestation(job: JobId, hashes: &[&str], key: &SigningKey) -> pb::VoidAttestation {
+pub(crate) fn attestation(job: JobId, hashes: &[&str], key: &SigningKey) -> pb::VoidAttestation {
     let at = Utc::now();
     let parsed: Vec<TxHash> = hashes.iter().map(|text| text.parse().expect("hash")).collect();
     pb::VoidAttestation {
@@ -396,18 +403,15 @@ pub fn attestation(job: JobId, hashes: &[&str], key: &SigningKey) -> pb::VoidAtt
 }
 
 /// A sweep or top-up of a fresh job.
-pub fn own_transfer(
+pub(crate) fn own_transfer(
     group: &str,
     from: (&str, u32),
     to: (&str, u128),
     kind: impl FnOnce(String) -> pb::authorization::Kind,
 ) -> pb::SignTransactionRequest {
     let job = JobId::new();
-    let transfer = pb::NativeTransfer {
-        from: from.0.to_owned(),
-        to: to.0.to_owned(),
-        amount_wei: to.1.to_string(),
-    };
+    let transfer =
+        pb::NativeTransfer { from: from.0.to_owned(), to: to.0.to_owned(), amount_wei: to.1.to_string() };
     pb::SignTransactionRequest {
         idempotency_key: format!("{job}/1"),
         chain: "bsc".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::sys::signal::Signal;
 
@@ -14,7 +14,11 @@ use crate::stack::{self, Layout, StackFile};
 const LAUNCHER_LIMIT: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
-pub struct Down {}
+pub struct Down {
+    /// Remove the data directory too, with everything in it
+    #[arg(long)]
+    purge: bool,
+}
 
 impl Down {
     pub async fn run(self, target: Target) -> Result<()> {
@@ -39,8 +43,19 @@ impl Down {
             0 => say(format_args!("nothing runs in {}", layout.root().display())),
             count => say(format_args!("{count} parts stopped")),
         }
-        Ok(())
+        if self.purge { purge(&layout) } else { Ok(()) }
     }
+}
+
+/// The cluster may lie outside the directory, where only the server's user could reach it.
+fn purge(layout: &Layout) -> Result<()> {
+    let mut dirs = vec![layout.root().to_owned()];
+    dirs.extend(devstack::Postgres::elsewhere(&layout.part(stack::POSTGRES)));
+    for dir in dirs.iter().rev() {
+        std::fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    say(format_args!("removed {}", layout.root().display()));
+    Ok(())
 }
 
 /// A stack in the foreground is stopped by the bursar that runs it, which then ends.

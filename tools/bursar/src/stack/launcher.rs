@@ -90,6 +90,8 @@ impl Launcher {
 
     async fn start_all(layout: &Layout, mode: Mode) -> Result<(Vec<Running>, StackFile)> {
         let lifetime = mode.lifetime();
+        // Before anything is started: without the services there is nothing to start the rest for.
+        let programs = services::programs()?;
         let keys = Keys::keep(&layout.keys_file())?;
         let mut ports = layout.ports();
         let mut running = dependencies::start(layout, &lifetime, &mut ports).await?;
@@ -99,9 +101,10 @@ impl Launcher {
             part.map(|part| part.url.clone()).with_context(|| format!("{name} was not started"))
         };
         let mut databases = databases::create(&url(POSTGRES)?, &keys).await?;
-        let ground = Ground { databases: databases.clone(), mongodb: url(MONGODB)?, redis: url(REDIS)? };
+        let ground =
+            Ground { keys: &keys, databases: databases.clone(), mongodb: url(MONGODB)?, redis: url(REDIS)? };
         databases.insert("indexer".to_owned(), ground.mongodb.replacen("/?", "/indexer?", 1));
-        running.extend(services::start(layout, &lifetime, &keys, &ground, &mut ports).await?);
+        running.extend(services::start(layout, &lifetime, &programs, &ground, &mut ports).await?);
         layout.keep_ports(&ports)?;
         let people = PEOPLE.iter().filter_map(|(name, _)| keys.people.get_key_value(*name));
         let file = StackFile {

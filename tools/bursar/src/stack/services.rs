@@ -13,6 +13,7 @@ use futures::future::join_all;
 
 use super::config::{self, Facts};
 use super::file::{Kind, Part};
+use super::keys::Keys;
 use super::launcher::Running;
 use super::{Layout, databases};
 use crate::progress::Step;
@@ -28,9 +29,13 @@ const MIGRATE_LIMIT: Duration = Duration::from_secs(120);
 const PORT_TRIES: usize = 3;
 const TAIL_LINES: usize = 15;
 
-/// Where the parts that services stand on are.
+/// The services' programs by name.
+pub(super) type Programs = BTreeMap<&'static str, PathBuf>;
+
+/// What services stand on, and the keys they know each other by.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct Ground<'a> {
+    pub(super) keys: &'a Keys,
     pub(super) databases: BTreeMap<String, String>,
     pub(super) mongodb: String,
     pub(super) redis: String,
@@ -40,11 +45,10 @@ pub(super) struct Ground {
 pub(super) async fn start(
     layout: &Layout,
     lifetime: &Lifetime,
-    keys: &super::keys::Keys,
-    ground: &Ground,
+    programs: &Programs,
+    ground: &Ground<'_>,
     ports: &mut BTreeMap<String, u16>,
 ) -> Result<Vec<Running>> {
-    let programs = programs()?;
     let mut tries_left = PORT_TRIES;
     loop {
         tries_left -= 1;
@@ -54,15 +58,15 @@ pub(super) async fn start(
         }
         let facts = Facts {
             layout,
-            keys,
+            keys: ground.keys,
             databases: &ground.databases,
             mongodb: &ground.mongodb,
             redis: &ground.redis,
             ports,
         };
         config::write_all(&facts)?;
-        migrate(layout, &programs).await?;
-        match serve(layout, lifetime, &programs, ports).await {
+        migrate(layout, programs).await?;
+        match serve(layout, lifetime, programs, ports).await {
             Ok(running) => return Ok(running),
             Err(error)
                 if tries_left > 0 && error.to_string().to_lowercase().contains("address already in use") => {}
@@ -74,7 +78,7 @@ pub(super) async fn start(
 async fn serve(
     layout: &Layout,
     lifetime: &Lifetime,
-    programs: &BTreeMap<&'static str, PathBuf>,
+    programs: &Programs,
     ports: &BTreeMap<String, u16>,
 ) -> Result<Vec<Running>> {
     let start = async |service: &'static str| {
@@ -147,7 +151,7 @@ fn hint(options: &ServiceOptions) -> String {
 }
 
 /// Every service's schema, all at once: each has a database of its own.
-async fn migrate(layout: &Layout, programs: &BTreeMap<&'static str, PathBuf>) -> Result<()> {
+async fn migrate(layout: &Layout, programs: &Programs) -> Result<()> {
     let step = Step::new("databases");
     // The indexer has no schema to bring up to date: MongoDB takes documents as they come.
     let all = programs
@@ -188,7 +192,7 @@ async fn migrate_one(layout: &Layout, service: &str, program: &Path) -> Result<(
 }
 
 /// The services' programs; all that are missing are named at once.
-fn programs() -> Result<BTreeMap<&'static str, PathBuf>> {
+pub(super) fn programs() -> Result<Programs> {
     let dir = match std::env::var_os("BURSAR_BIN_DIR").filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir),
         None => {

@@ -78,8 +78,9 @@ fn what_the_network_would_refuse_or_could_never_undo_is_not_built() {
     let vector = &VECTORS[0];
     let good = vector.parameters();
     let owner = address(vector.owner);
-    let try_build =
-        |action: &Action, parameters: TronParameters| build(owner, action, &parameters).unwrap_err().to_string();
+    let try_build = |action: &Action, parameters: TronParameters| {
+        build(owner, action, &parameters).unwrap_err().to_string()
+    };
     let too_much: RawAmount = "9223372036854775808".parse().expect("amount");
     let transfer = Action::Transfer { to: address(vector.to), amount: too_much };
     assert_eq!(try_build(&transfer, good), "amount does not fit 63 bits");

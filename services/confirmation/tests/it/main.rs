@@ -1,0 +1,15 @@
+//! Confirmation against real PostgreSQL and anvil.
+
+#![allow(clippy::unwrap_used, reason = "the lint's exception for tests does not reach what tests share")]
+
+mod desk;
+mod load;
+mod nodes;
+mod receivers;
+mod reorg;
+mod replicas;
+mod served;
+mod settle;
+mod tokens;
+mod void;
+mod watches;

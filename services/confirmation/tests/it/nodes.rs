@@ -1,0 +1,166 @@
+//! Nodes that lie, lag, or belong to another chain: a verdict waits, and says why.
+
+use serde_json::{Value, json};
+use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
+
+use crate::desk::{DEPTH, Desk, Signed, account, native, stranger, tick, tick_until};
+
+struct TwoNodes {
+    desk: Desk,
+    second: FaultProxy,
+}
+
+impl TwoNodes {
+    /// The same chain behind two addresses, of which the second can be made to lie.
+    async fn new() -> Self {
+        let mut desk = Desk::new().await;
+        let second = FaultProxy::http(desk.chain.address()).await;
+        let nodes = vec![desk.chain.url(), second.url()];
+        desk.settle_in(|settings| settings.nodes = nodes).await;
+        Self { desk, second }
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_the_receipt_delays_the_verdict_and_says_so() {
+    let TwoNodes { desk, second } = TwoNodes::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(Value::Null)));
+    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(Value::Null)));
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 5).await;
+    for _ in 0..3 {
+        tick(&mut replica).await;
+    }
+    assert_eq!(desk.status(job).await, "included");
+    assert!(desk.kinds(job).await.is_empty());
+    assert!(desk.delayed(job).await.contains("disagree"), "{}", desk.delayed(job).await);
+    second.pass().await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+    assert_eq!(desk.delayed(job).await, "");
+}
+
+#[tokio::test]
+async fn a_node_with_another_final_block_delays_the_verdict() {
+    let TwoNodes { desk, second } = TwoNodes::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut replica).await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    // The second node has other hashes at every height.
+    let mut block = desk.chain.call("eth_getBlockByNumber", json!(["latest", false])).await;
+    block["hash"] = json!(format!("0x{}", "ab".repeat(32)));
+    second.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(block)));
+    for _ in 0..3 {
+        tick(&mut replica).await;
+    }
+    assert!(desk.kinds(job).await.is_empty());
+    assert_eq!(desk.delayed(job).await, "nodes disagree on the final block");
+    second.pass().await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}
+
+#[tokio::test]
+async fn a_receipt_that_one_node_made_up_settles_nothing() {
+    let TwoNodes { desk, second } = TwoNodes::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let never_sent = desk.sign(0, to, 5, &[]).await;
+    let block = desk.chain.call("eth_getBlockByNumber", json!(["0x2", false])).await;
+    let (transaction, receipt) = made_up(&never_sent, &block, &to.to_string());
+    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(transaction)));
+    second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(receipt)));
+    let job = desk.put(native(to, 5), vec![never_sent.watched()]).await;
+    for _ in 0..5 {
+        desk.mine(5).await;
+        tick(&mut replica).await;
+    }
+    assert!(desk.kinds(job).await.is_empty());
+    assert!(desk.delayed(job).await.contains("disagree"), "{}", desk.delayed(job).await);
+    // Once the lie ends, the watch waits as if it had never been told.
+    second.pass().await;
+    desk.mine(1).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "waiting");
+    assert_eq!(desk.kinds(job).await, ["reopened"]);
+}
+
+fn made_up(signed: &Signed, block: &Value, to: &str) -> (Value, Value) {
+    let from = account(0).to_string();
+    let place = json!({
+        "transactionIndex": "0x0", "blockHash": block["hash"], "blockNumber": block["number"], "from": from, "to": to,
+    });
+    let mut transaction = place.clone();
+    let mut receipt = place;
+    let hash = signed.hash.to_string();
+    for (key, value) in json!({
+        "hash": hash, "nonce": "0x0", "value": "0x5", "gas": "0x5208", "gasPrice": "0x1", "input": "0x", "type": "0x0",
+    })
+    .as_object()
+    .unwrap()
+    {
+        transaction[key] = value.clone();
+    }
+    for (key, value) in json!({
+        "transactionHash": hash, "status": "0x1", "gasUsed": "0x5208", "effectiveGasPrice": "0x1", "logs": [],
+        "cumulativeGasUsed": "0x5208", "contractAddress": null, "type": "0x0",
+    })
+    .as_object()
+    .unwrap()
+    {
+        receipt[key] = value.clone();
+    }
+    (transaction, receipt)
+}
+
+#[tokio::test]
+async fn a_node_that_is_away_delays_the_verdict_and_shows() {
+    let TwoNodes { desk, second } = TwoNodes::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut replica).await;
+    second.refuse().await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 5).await;
+    for _ in 0..3 {
+        tick(&mut replica).await;
+    }
+    assert!(desk.kinds(job).await.is_empty());
+    let standing = desk.chains.standings().await.unwrap().remove(0);
+    let problems: Vec<&str> = standing.nodes.iter().map(|node| node.problem.as_str()).collect();
+    assert_eq!(problems.iter().filter(|problem| problem.is_empty()).count(), 1, "{problems:?}");
+    second.pass().await;
+    tick_until("the verdict", &mut replica, async || !desk.kinds(job).await.is_empty()).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}
+
+#[tokio::test]
+async fn a_node_of_another_chain_is_refused_and_shown() {
+    let mut desk = Desk::new().await;
+    let other = AnvilOptions { mining: Mining::Manual, chain_id: 97, ..AnvilOptions::default() };
+    let other = testkit::anvil(other).await;
+    let url = other.url();
+    desk.settle_in(|settings| settings.nodes.push(url)).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    let standing = desk.chains.standings().await.unwrap().remove(0);
+    let wrong = standing.nodes.iter().find(|node| node.node == other.url()).unwrap();
+    assert!(wrong.problem.contains("97"), "{}", wrong.problem);
+    assert!(standing.problem().unwrap().contains("97"));
+    assert!(desk.kinds(job).await.is_empty(), "two nodes are configured, so one alone decides nothing");
+}

@@ -1,0 +1,79 @@
+//! Several replicas, crashes, and a database that goes away.
+
+use std::time::Duration;
+
+use confirmation::config::Follow;
+use confirmation::watch::WatchError;
+use confirmation::worker::{LoopError, Ticked};
+
+use crate::desk::{DEPTH, Desk, native, stranger, tick, tick_until};
+
+#[tokio::test]
+async fn two_replicas_give_one_verdict() {
+    let desk = Desk::new().await;
+    let (mut one, mut two) = (desk.replica("one"), desk.replica("two"));
+    let mut jobs = Vec::new();
+    for nonce in 0..20 {
+        let to = stranger();
+        let paid = desk.sign(nonce, to, 5, &[]).await;
+        jobs.push(desk.put(native(to, 5), vec![paid.watched()]).await);
+        desk.send(&paid).await;
+    }
+    desk.mine(u64::from(DEPTH) + 1).await;
+    for _ in 0..3 {
+        let (first, second) = tokio::join!(one.tick(), two.tick());
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert!((first == Ticked::NotOurs) != (second == Ticked::NotOurs), "{first:?} {second:?}");
+    }
+    for job in jobs {
+        assert_eq!(desk.kinds(job).await, ["settled"]);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_was_paused_past_its_lease_writes_nothing() {
+    let desk = Desk::new().await;
+    let short = Follow { lease: Duration::from_millis(300), retry: Duration::ZERO, ..Follow::default() };
+    let mut paused = desk.replica_with("paused", short);
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut paused).await;
+    let mut other = desk.replica("other");
+    tick_until("the lease has ended", &mut other, async || {
+        let owner: Option<String> =
+            sqlx::query_scalar("SELECT lease_owner FROM chain_loops").fetch_one(&desk.pool).await.unwrap();
+        owner.as_deref() == Some("other")
+    })
+    .await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    // It comes back with an old token and new evidence.
+    let error = paused.tick().await.unwrap_err();
+    assert!(matches!(error, LoopError::Watch(WatchError::LeaseLost { .. })), "{error}");
+    assert!(desk.kinds(job).await.is_empty());
+    tick(&mut other).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+    assert_eq!(paused.tick().await.unwrap(), Ticked::NotOurs);
+}
+
+#[tokio::test]
+async fn a_database_that_cut_all_sessions_loses_nothing() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    desk.db.cut_sessions().await;
+    tick_until("the verdict", &mut replica, async || {
+        let settled: Result<i64, _> =
+            sqlx::query_scalar("SELECT count(*) FROM verdicts WHERE kind = 'settled'")
+                .fetch_one(&desk.pool)
+                .await;
+        settled.is_ok_and(|count| count == 1)
+    })
+    .await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}

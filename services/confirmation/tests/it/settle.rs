@@ -1,0 +1,170 @@
+//! Verdicts at depth: paid, reverted, cancelled, whichever transaction was mined.
+
+use proto::execution::v1::verdict::Finding;
+
+use crate::desk::{
+    DEPTH, Desk, account, call_data, is_attested, native, stranger, tick, token_transfer, two_empty_strings,
+};
+
+#[tokio::test]
+async fn a_native_payment_settles_at_depth_and_not_before() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "waiting");
+
+    desk.send(&paid).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "waiting", "a transaction in the pool is nothing yet");
+    desk.mine(1).await;
+    let block = desk.height().await;
+    for _ in 0..DEPTH {
+        tick(&mut replica).await;
+        assert_eq!(desk.status(job).await, "included");
+        assert!(desk.kinds(job).await.is_empty());
+        desk.mine(1).await;
+    }
+    tick(&mut replica).await;
+    let [Finding::Settled(settled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!((settled.block_number, settled.tx_hash.clone()), (block, paid.hash.to_string()));
+    assert_eq!((settled.gas_used.as_str(), settled.gas_price.as_str()), ("21000", "2000000000"));
+    assert_eq!(desk.outbox("execution.RecordVerdict").await, 1);
+    assert_eq!(desk.outbox("intent.RecordProgress").await, 1);
+
+    desk.mine(10).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["settled"], "it settles once");
+}
+
+#[tokio::test]
+async fn a_token_payment_settles_by_the_chains_own_finality() {
+    let desk = Desk::with_depth(0).await;
+    let token = desk.token("Token", &two_empty_strings()).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, token, 0, &call_data("a9059cbb", to, 70)).await;
+    let job = desk.put(token_transfer(token, to, 70), vec![paid.watched()]).await;
+    desk.send(&paid).await;
+    desk.mine(1).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "included");
+    // Anvil calls a block final two blocks later, with one slot in an epoch.
+    desk.mine(2).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}
+
+#[tokio::test]
+async fn a_revert_needs_the_same_depth_as_success_and_is_attested() {
+    let desk = Desk::new().await;
+    let token = desk.token("Token", &two_empty_strings()).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    // More than the payer has.
+    let sent = desk.sign(0, token, 0, &call_data("a9059cbb", to, 1_000_001)).await;
+    let job = desk.put(token_transfer(token, to, 1_000_001), vec![sent.watched()]).await;
+    desk.send(&sent).await;
+    desk.mine(u64::from(DEPTH)).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "included");
+    desk.mine(1).await;
+    tick(&mut replica).await;
+    let [Finding::Reverted(reverted)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert!(!reverted.value_moved);
+    assert!(is_attested(job, &[sent.hash], &reverted.attestation, reverted.attested_at));
+    assert_eq!(desk.outbox("intent.RecordProgress").await, 0, "only a payment completes a withdrawal");
+}
+
+#[tokio::test]
+async fn whichever_transaction_of_a_nonce_was_mined_counts() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let first = desk.sign(0, to, 5, &[]).await;
+    let bumped = desk.sign_at(0, to, 5, &[], 3_000_000_000).await;
+    let job = desk.put(native(to, 5), vec![first.watched()]).await;
+    desk.send(&first).await;
+    tick(&mut replica).await;
+    desk.extend(job, native(to, 5), vec![first.watched(), bumped.watched()]).await.unwrap();
+    desk.send(&bumped).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    let [Finding::Settled(settled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(settled.tx_hash, bumped.hash.to_string());
+    assert_eq!(settled.gas_price, "3000000000", "fees are those of the receipt");
+}
+
+#[tokio::test]
+async fn the_original_counts_when_it_was_mined_after_its_replacement_was_signed() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let first = desk.sign(0, to, 5, &[]).await;
+    let bumped = desk.sign_at(0, to, 5, &[], 3_000_000_000).await;
+    let job = desk.put(native(to, 5), vec![first.watched(), bumped.watched()]).await;
+    desk.send(&first).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    let [Finding::Settled(settled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(settled.tx_hash, first.hash.to_string());
+}
+
+#[tokio::test]
+async fn a_final_cancellation_ends_the_job_as_cancelled() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let payment = desk.sign(0, to, 5, &[]).await;
+    let cancel = desk.sign_at(0, account(0), 0, &[], 3_000_000_000).await;
+    let job = desk.put(native(to, 5), vec![payment.watched(), cancel.cancelling()]).await;
+    desk.send(&cancel).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    let [Finding::Cancelled(cancelled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(cancelled.tx_hash, cancel.hash.to_string());
+}
+
+#[tokio::test]
+async fn a_watch_that_comes_after_its_transaction_is_final_settles_too() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    desk.send(&paid).await;
+    desk.mine(20).await;
+    tick(&mut replica).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}
+
+#[tokio::test]
+async fn what_happened_while_nobody_looked_is_read_afterwards() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    tick(&mut replica).await;
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    tick(&mut replica).await;
+    replica.release().await.unwrap();
+    desk.send(&paid).await;
+    // More than one batch of blocks, and more than the ring holds.
+    desk.mine(200).await;
+    let mut later = desk.replica("two");
+    tick(&mut later).await;
+    assert_eq!(desk.kinds(job).await, ["settled"]);
+}

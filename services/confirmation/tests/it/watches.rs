@@ -1,0 +1,91 @@
+//! Beginning and extending watches, stuck notices, lists.
+
+use std::time::Duration;
+
+use confirmation::watch::WatchError;
+use confirmation::watch::list::Query;
+use proto::execution::v1::verdict::Finding;
+use types::JobId;
+
+use crate::desk::{Desk, chain_name, native, seconds, stranger, tick, tick_until};
+
+#[tokio::test]
+async fn the_same_watch_twice_and_at_once_is_one_watch() {
+    let desk = Desk::new().await;
+    let (job, to) = (JobId::new(), stranger());
+    let (first, bumped) = (desk.sign(0, to, 5, &[]).await, desk.sign_at(0, to, 5, &[], 9_000_000_000).await);
+    let put = || desk.extend(job, native(to, 5), vec![first.watched()]);
+    let (a, b, c) = tokio::join!(put(), put(), put());
+    for stored in [a, b, c] {
+        assert_eq!(stored.unwrap().watch.transactions.len(), 1);
+    }
+    let extended = desk.extend(job, native(to, 5), vec![bumped.watched()]).await.unwrap();
+    assert_eq!(extended.watch.transactions.len(), 2, "hashes are added, never removed");
+    let again = desk.extend(job, native(to, 5), vec![first.watched(), bumped.watched()]).await.unwrap();
+    assert_eq!(again.version, extended.version + 1, "a replay changes nothing");
+}
+
+#[tokio::test]
+async fn a_job_cannot_be_watched_for_something_else() {
+    let desk = Desk::new().await;
+    let to = stranger();
+    let signed = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![signed.watched()]).await;
+    for (effect, field) in
+        [(native(to, 6), "effect.amount_raw"), (native(stranger(), 5), "effect.to_address")]
+    {
+        let error = desk.extend(job, effect, vec![signed.watched()]).await.unwrap_err();
+        assert!(matches!(error, WatchError::Differs { field: found, .. } if found == field), "{error}");
+    }
+    let error = desk.extend(JobId::new(), native(to, 5), vec![signed.watched()]).await.unwrap_err();
+    assert!(matches!(error, WatchError::HashTaken { .. }), "{error}");
+    let other_nonce = desk.sign(1, to, 5, &[]).await;
+    let error = desk.extend(job, native(to, 5), vec![other_nonce.watched()]).await.unwrap_err();
+    assert!(matches!(error, WatchError::Add(_)), "{error}");
+    assert_eq!(desk.watches.get(job).await.unwrap().watch.transactions.len(), 1);
+}
+
+#[tokio::test]
+async fn a_watch_that_waits_too_long_is_reported_again_and_again_and_never_ended() {
+    let mut desk = Desk::new().await;
+    desk.settle_in(|settings| settings.stuck_after = Some(Duration::from_secs(1))).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let signed = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![signed.watched()]).await;
+    tick(&mut replica).await;
+    assert!(desk.kinds(job).await.is_empty());
+    tick_until("two notices", &mut replica, async || desk.kinds(job).await.len() >= 2).await;
+    for finding in desk.verdicts(job).await {
+        let Finding::Stuck(stuck) = finding else { panic!("{finding:?}") };
+        assert_eq!(stuck.tx_hash, signed.hash.to_string());
+        assert!(seconds(&stuck.waited.unwrap()).num_seconds() >= 1);
+    }
+    assert_eq!(desk.status(job).await, "waiting");
+}
+
+#[tokio::test]
+async fn lists_go_on_where_the_page_before_ended() {
+    let desk = Desk::new().await;
+    let mut jobs = Vec::new();
+    for nonce in 0..7 {
+        let to = stranger();
+        let signed = desk.sign(nonce, to, 5, &[]).await;
+        jobs.push(desk.put(native(to, 5), vec![signed.watched()]).await);
+    }
+    let mut query = Query { chain: Some(chain_name()), statuses: vec!["waiting"], after: None, size: 3 };
+    let mut listed = Vec::new();
+    loop {
+        let page = desk.watches.list(&query).await.unwrap();
+        listed.extend(page.watches.iter().map(|stored| stored.watch.job));
+        let last = page.watches.last().unwrap();
+        query.after = Some((last.created_at, last.watch.job));
+        if !page.more {
+            break;
+        }
+    }
+    jobs.reverse();
+    assert_eq!(listed, jobs, "newest first, each once");
+    let none = Query { statuses: vec!["settled"], after: None, ..query };
+    assert!(desk.watches.list(&none).await.unwrap().watches.is_empty());
+}

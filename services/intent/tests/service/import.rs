@@ -1,0 +1,86 @@
+//! Payments that another system had broadcast.
+
+use chrono::{SubsecRound as _, TimeDelta, Utc};
+use futures::future::join_all;
+use proto::intent::v1 as pb;
+use tonic::Code;
+use types::{UserId, WithdrawalId};
+
+use crate::support::{HASH, HOT_WALLET, OTHER_HASH, WALLET, completed, create, fields, reason, stack};
+
+fn import(id: &str) -> pb::ImportWithdrawalRequest {
+    pb::ImportWithdrawalRequest {
+        id: id.to_owned(),
+        user_id: "01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
+        chain: "bsc".to_owned(),
+        asset: "USDT".to_owned(),
+        amount: "100".to_owned(),
+        destination: WALLET.to_owned(),
+        from_address: HOT_WALLET.to_owned(),
+        tx_hash: HASH.to_owned(),
+        created_at: Some(proto::time::timestamp((Utc::now() - TimeDelta::hours(3)).trunc_subsecs(0))),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_imported_payment_is_queued_told_to_execution_and_watched_to_its_end() {
+    let stack = stack().await;
+    // Another system's ids are of any version.
+    let request = import("9a1b2c3d-0000-4000-8000-123456789abc");
+    let calls = (0..5).map(|_| async { stack.intent("ops").import_withdrawal(request.clone()).await });
+    let answers = join_all(calls).await;
+    let stored: Vec<_> =
+        answers.into_iter().map(|answer| answer.unwrap().into_inner().withdrawal.unwrap()).collect();
+    assert!(stored.iter().all(|withdrawal| withdrawal == &stored[0]));
+    let withdrawal = &stored[0];
+    assert_eq!(withdrawal.status(), pb::WithdrawalStatus::Queued);
+    assert_eq!((withdrawal.created_at, withdrawal.required_approvals), (request.created_at, 0));
+    assert_eq!(withdrawal.final_tx_hash, "", "not final yet");
+    let told = || async { stack.execution.imported().len() == 1 && stack.outbox().await == 0 };
+    testkit::wait_for("execution to be told once", crate::support::PATIENCE, told).await;
+    let message = stack.execution.imported().remove(0);
+    assert_eq!(message.withdrawal_id, request.id);
+    assert_eq!((message.amount_raw.as_str(), message.tx_hash.as_str()), ("100000000000000000000", HASH));
+    assert_eq!(message.created_at, request.created_at);
+    stack.report(&request.id, Utc::now(), completed(HASH)).await.unwrap();
+    assert_eq!(stack.get(&request.id).await.status(), pb::WithdrawalStatus::Completed);
+    let details: Vec<_> =
+        stack.transitions(&request.id).await.into_iter().map(|entry| entry.detail).collect();
+    assert!(details[0].contains(HASH), "{details:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_differs_or_makes_no_sense_is_refused() {
+    let stack = stack().await;
+    let id = WithdrawalId::new().to_string();
+    let first = import(&id);
+    stack.intent("ops").import_withdrawal(first.clone()).await.unwrap();
+    let mut other = pb::ImportWithdrawalRequest { tx_hash: OTHER_HASH.to_owned(), ..first.clone() };
+    other.user_id = UserId::new().to_string();
+    let refused = stack.intent("ops").import_withdrawal(other).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::AlreadyExists, "IMPORT_DIFFERS"));
+    assert_eq!(fields(&refused), ["user_id,tx_hash"]);
+    let made_here = stack.create(create("order-1")).await.unwrap();
+    let refused = stack.intent("ops").import_withdrawal(import(&made_here.id)).await.unwrap_err();
+    assert_eq!(fields(&refused), ["id"]);
+    let refused =
+        stack.intent("ops").import_withdrawal(pb::ImportWithdrawalRequest::default()).await.unwrap_err();
+    assert_eq!(fields(&refused), ["id", "user_id", "chain", "asset", "tx_hash", "created_at"]);
+    let bad = pb::ImportWithdrawalRequest {
+        amount: "0".to_owned(),
+        destination: "x".to_owned(),
+        from_address: "y".to_owned(),
+        created_at: Some(proto::time::timestamp(Utc::now() + TimeDelta::hours(1))),
+        ..import(&WithdrawalId::new().to_string())
+    };
+    let refused = stack.intent("ops").import_withdrawal(bad).await.unwrap_err();
+    assert_eq!(fields(&refused), ["destination", "from_address", "amount", "created_at"]);
+    let refused = stack.create(create("import:1")).await.unwrap_err();
+    assert_eq!(fields(&refused), ["idempotency_key"]);
+    let refused = stack.cancel("ops", &id).await.unwrap_err();
+    assert_eq!(reason(&refused), "ILLEGAL_TRANSITION");
+    assert_eq!(
+        stack.intent("alice").import_withdrawal(first).await.unwrap_err().code(),
+        Code::PermissionDenied
+    );
+}

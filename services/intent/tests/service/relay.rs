@@ -1,0 +1,103 @@
+//! What execution is told, through everything that can go wrong on the way.
+
+use db::outbox;
+use ed25519_dalek::Signature;
+use intent::Intent;
+use tonic::Status;
+use types::{Payment, PaymentDigest, approval_message};
+
+use crate::support::execution::Fate;
+use crate::support::{PATIENCE, Stack, config, signing_key, stack};
+
+async fn told(stack: &Stack, times: usize) {
+    let done = || async { stack.execution.enqueued().len() == times && stack.outbox().await == 0 };
+    testkit::wait_for("execution to be told", PATIENCE, done).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn execution_gets_the_payment_with_signatures_that_anybody_can_check() {
+    let stack = stack().await;
+    let withdrawal = stack.approved("order-1").await;
+    told(&stack, 1).await;
+    let message = stack.execution.enqueued().remove(0);
+    assert_eq!(
+        (message.withdrawal_id.as_str(), message.requested_by.as_str()),
+        (withdrawal.id.as_str(), "alice")
+    );
+    assert_eq!((message.priority.as_str(), message.amount_raw.as_str()), ("high", "12500000000000000000"));
+    // As the signer does it: from the payment itself, not from what anybody says about it.
+    let digest = PaymentDigest::compute(&Payment {
+        id: message.withdrawal_id.parse().unwrap(),
+        chain: &message.chain.parse().unwrap(),
+        asset: &message.asset.parse().unwrap(),
+        destination: &message.destination.parse().unwrap(),
+        amount: message.amount_raw.parse().unwrap(),
+    });
+    assert_eq!(message.approvals.len(), 2);
+    for proof in &message.approvals {
+        let text = approval_message(digest, &proof.approver, proof.expires_at.unwrap().seconds);
+        let signature = Signature::from_slice(&proof.signature).unwrap();
+        signing_key(&proof.approver).verifying_key().verify_strict(&text, &signature).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_and_an_outage_mean_the_same_message_again() {
+    let stack = stack().await;
+    stack.execution.next(Fate::Refuse(Status::unavailable("starting")));
+    stack.execution.next(Fate::LoseReply);
+    stack.execution.next(Fate::Refuse(Status::internal("bug")));
+    stack.approved("order-1").await;
+    told(&stack, 2).await;
+    let told = stack.execution.enqueued();
+    assert_eq!(told[0], told[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_execution_refuses_is_parked_in_sight_and_can_be_set_going_again() {
+    let stack = stack().await;
+    stack.execution.next(Fate::Refuse(Status::failed_precondition("no such chain")));
+    let withdrawal = stack.approved("order-1").await;
+    let parked = testkit::wait_for_value("the parked message", PATIENCE, || async {
+        outbox::parked(&stack.pool, 10).await.unwrap().pop()
+    })
+    .await;
+    assert_eq!(parked.aggregate, withdrawal.id);
+    assert!(parked.reason.contains("no such chain"), "{}", parked.reason);
+    assert!(telemetry::metrics::render().contains("bursar_outbox_parked_messages_total"));
+    // One that is refused does not hold up the others.
+    stack.approved("order-2").await;
+    let second = || async { stack.execution.enqueued().len() == 1 };
+    testkit::wait_for("the other message", PATIENCE, second).await;
+    assert!(outbox::requeue_parked(&stack.pool, parked.message_id).await.unwrap());
+    told(&stack, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_wait_for_a_service_that_stopped_right_after_the_quorum() {
+    let stack = stack().await;
+    stack.execution.next(Fate::Refuse(Status::unavailable("away")));
+    stack.approved("order-1").await;
+    let Stack { database, pool, execution, running } = stack;
+    running.stop().await.unwrap();
+    let text = config(database.url(), &execution.url(), "");
+    let running = service::launch::<Intent>(&text).await.unwrap();
+    let stack = Stack { database, pool, execution, running };
+    told(&stack, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_do_not_tell_the_same_thing_twice() {
+    let stack = stack().await;
+    let text = config(stack.database.url(), &stack.execution.url(), "");
+    let _other = service::launch::<Intent>(&text).await.unwrap();
+    for n in 0..10 {
+        stack.approved(&format!("order-{n}")).await;
+    }
+    told(&stack, 10).await;
+    let mut ids: Vec<_> =
+        stack.execution.enqueued().into_iter().map(|message| message.withdrawal_id).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 10);
+}

@@ -1,0 +1,73 @@
+//! TRON has no nonces: a second signature is a second payment.
+
+use chrono::{TimeDelta, Utc};
+use proto::signer::v1 as pb;
+use tonic::Code;
+use types::{Address, AddressFormat, JobId, Payment, PaymentDigest, RawAmount, WithdrawalId};
+
+use crate::support::*;
+
+const FROM: &str = "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6";
+const TO: &str = "TMVQGm1qAQYVdetCeGRRkTWYYrLXuHK2HC";
+
+fn request(
+    gateway: &Gateway,
+    id: WithdrawalId,
+    job: JobId,
+    (attempt, timestamp_ms): (u32, i64),
+    void_attestation: Option<pb::VoidAttestation>,
+) -> pb::SignTransactionRequest {
+    let digest = PaymentDigest::compute(&Payment {
+        id,
+        chain: &"tron".parse().expect("chain"),
+        asset: &"TRX".parse().expect("asset"),
+        destination: &Address::parse(AddressFormat::Tron, TO).expect("address"),
+        amount: RawAmount::from(1_000_000u64),
+    });
+    let transfer = pb::SendTrx { from: FROM.to_owned(), to: TO.to_owned(), amount_sun: "1000000".to_owned() };
+    let authorization = pb::WithdrawalAuthorization {
+        withdrawal_id: id.to_string(),
+        asset: "TRX".to_owned(),
+        requested_by: "rita".to_owned(),
+        approvals: vec![approval(digest, "alice", Utc::now() + TimeDelta::hours(1))],
+    };
+    pb::SignTransactionRequest {
+        idempotency_key: format!("{job}/{attempt}"),
+        chain: "tron".to_owned(),
+        wallet_group_id: gateway.operation_group.clone(),
+        derivation_index: 0,
+        tx_intent: Some(pb::TxIntent { action: Some(pb::tx_intent::Action::SendTrx(transfer)) }),
+        parameters: Some(pb::sign_transaction_request::Parameters::Tron(pb::TronParameters {
+            ref_block_bytes: vec![0x26, 0x6b],
+            ref_block_hash: vec![0xf6, 0xb6, 0xd3, 0x92, 0xf6, 0x54, 0xdc, 0x2e],
+            expiration_ms: timestamp_ms + 60_000,
+            timestamp_ms,
+            fee_limit_sun: 0,
+        })),
+        authorization: Some(pb::Authorization {
+            kind: Some(pb::authorization::Kind::Withdrawal(authorization)),
+            void_attestation,
+        }),
+        job_id: job.to_string(),
+        lease_epoch: 1,
+    }
+}
+
+#[tokio::test]
+async fn a_payment_is_signed_once_until_confirmation_proves_it_void() {
+    let gateway = Gateway::start().await;
+    let (id, job) = (WithdrawalId::new(), JobId::new());
+    let first =
+        gateway.sign(&request(&gateway, id, job, (1, 1_777_445_307_123), None)).await.expect("signed");
+    let again =
+        gateway.sign(&request(&gateway, id, job, (1, 1_777_445_307_123), None)).await.expect("replayed");
+    assert_eq!(again.raw_transaction, first.raw_transaction);
+    // One millisecond later is another transaction, hence another payment.
+    let second = request(&gateway, id, job, (2, 1_777_445_307_124), None);
+    gateway.refused(&second, Code::FailedPrecondition, "payment_guard.second_transaction").await;
+    let void = attestation(job, &[&first.tx_hash], &confirmation());
+    let next =
+        gateway.sign(&request(&gateway, id, job, (2, 1_777_445_307_124), Some(void))).await.expect("new");
+    assert_ne!(next.tx_hash, first.tx_hash);
+    assert!(gateway.verify(None).await.intact);
+}
