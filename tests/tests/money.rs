@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use tests::ledger::Ledger;
 use tests::payments::{Customer, Ordered};
 use tests::stack::Stack;
@@ -84,5 +87,30 @@ async fn withdrawals_are_paid_exactly_once_whatever_dies_whenever() -> Result<()
     let node = stack.part("bsc")?.url.clone();
     Ledger::read(&node).await?.paid_once(&paid)?;
     println!("{faults} faults injected, {} withdrawals paid, double payments: 0", paid.len());
+    Ok(())
+}
+
+/// Withdrawals of the storm, and how many are requested between two kills.
+const STORM: usize = 160;
+const WAVE: usize = 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_kills_pays_every_withdrawal_once() -> Result<()> {
+    let seed = std::env::var("BURSAR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    println!("seed {seed}; BURSAR_SEED={seed} repeats the order of kills");
+    let mut dice = StdRng::seed_from_u64(seed);
+    let mut stack = Stack::start()?;
+    let customer = Customer::of(&stack)?;
+    let mut paid = Vec::new();
+    for _ in 0..STORM / WAVE {
+        paid.extend(order_some(&customer, WAVE).await?);
+        let service = KILLED.choose(&mut dice).context("there is somebody to kill")?;
+        stack.kill(service)?;
+        stack.start_again(service, &[])?;
+    }
+    all_completed(&customer, &paid).await.with_context(|| format!("seed {seed}"))?;
+    let node = stack.part("bsc")?.url.clone();
+    Ledger::read(&node).await?.paid_once(&paid)?;
+    println!("{} kills, {} withdrawals paid, double payments: 0", STORM / WAVE, paid.len());
     Ok(())
 }

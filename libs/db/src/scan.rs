@@ -39,11 +39,16 @@ impl Scan {
         Self { head_cost: Duration::ZERO, head_took: Duration::ZERO, head_at: None, short: true }
     }
 
-    pub(crate) fn start(&self, now: Instant) -> Start {
-        let Some(head_at) = self.head_at else { return Start::Head };
+    /// Where the claim that begins now starts. A look back counts from here on, so that of many claims at once one makes it.
+    pub(crate) fn start(&mut self, now: Instant) -> Start {
         let gap = self.head_cost.saturating_mul(SPACING).clamp(GAP, LONGEST);
-        let is_time = now.saturating_duration_since(head_at) >= gap;
-        if is_time || (self.short && self.head_cost < CHEAP) { Start::Head } else { Start::LastPlace }
+        let is_time = self.head_at.is_none_or(|at| now.saturating_duration_since(at) >= gap);
+        if is_time || (self.short && self.head_cost < CHEAP) {
+            self.head_at = Some(now);
+            Start::Head
+        } else {
+            Start::LastPlace
+        }
     }
 
     /// A claim was made: from where, since when, and whether it found less than it had room for.
@@ -51,7 +56,6 @@ impl Scan {
         self.short = short;
         if start == Start::Head {
             let took = began.elapsed();
-            self.head_at = Some(began);
             self.head_cost = took.min(self.head_took);
             self.head_took = took;
         }
@@ -76,19 +80,21 @@ mod tests {
     #[test]
     fn under_load_a_look_back_is_made_after_the_gap() {
         let now = Instant::now();
-        let busy = scan(now, Duration::from_millis(1), false);
+        let mut busy = scan(now, Duration::from_millis(1), false);
         assert_eq!(busy.start(now + Duration::from_millis(49)), Start::LastPlace);
-        assert_eq!(busy.start(now + Duration::from_millis(50)), Start::Head);
+        let later = now + Duration::from_millis(50);
+        assert_eq!(busy.start(later), Start::Head);
+        assert_eq!(busy.start(later), Start::LastPlace, "one of many at once looks back");
     }
 
     #[test]
     fn dear_ones_are_made_for_a_twentieth_of_the_time_even_with_little_to_do() {
         let now = Instant::now();
         for short in [false, true] {
-            let dear = scan(now, Duration::from_millis(10), short);
+            let mut dear = scan(now, Duration::from_millis(10), short);
             assert_eq!(dear.start(now + Duration::from_millis(199)), Start::LastPlace);
             assert_eq!(dear.start(now + Duration::from_millis(200)), Start::Head);
-            let hopeless = scan(now, Duration::from_secs(60), short);
+            let mut hopeless = scan(now, Duration::from_secs(60), short);
             assert_eq!(hopeless.start(now + Duration::from_millis(4_999)), Start::LastPlace);
             assert_eq!(hopeless.start(now + Duration::from_secs(5)), Start::Head);
         }

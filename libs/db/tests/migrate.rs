@@ -67,9 +67,6 @@ async fn a_half_failed_migration_leaves_nothing_behind_and_a_rerun_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_start_at_once_apply_each_migration_once() {
     let base = base("").await;
-    let [one, two, three] = steps();
-    let slow =
-        step(2, "fill account", "SELECT pg_sleep(0.2); INSERT INTO account SELECT generate_series(1, 3)");
     let all: Vec<_> = (0..4)
         .map(|_| {
             let pool = base.pool.clone();

@@ -19,7 +19,7 @@ pub struct Config {
 pub struct Follow {
     /// Pause between two looks at a chain's head.
     pub poll: Duration,
-    /// How long a replica holds a chain without a word.
+    /// How long a replica holds a chain without a word. Longer than a few unanswered questions to a node.
     pub lease: Duration,
     /// Recent heads remembered; must exceed every chain's depth.
     pub ring_blocks: usize,
@@ -39,7 +39,7 @@ impl Default for Follow {
     fn default() -> Self {
         Self {
             poll: Duration::from_millis(250),
-            lease: Duration::from_secs(4),
+            lease: Duration::from_secs(12),
             ring_blocks: 512,
             batch_blocks: 64,
             max_gap_blocks: 20_000,

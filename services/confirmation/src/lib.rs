@@ -65,7 +65,7 @@ impl service::Service for Confirmation {
                 Ok::<(), BoxError>(())
             }
         });
-        let owner = format!("confirmation/{}/{}", std::process::id(), uuid::Uuid::now_v7());
+        let owner = owner(ctx.common().server.listen);
         let parts = Parts {
             pool: pool.clone(),
             key: config.attestation.clone(),
@@ -87,6 +87,15 @@ impl service::Service for Confirmation {
             server = server.check(name, false, check(pool.clone(), Some(settings.name)));
         }
         ctx.serve(server).await
+    }
+}
+
+/// What no other process is called at the same time, and the same again after a restart, so that a restarted process need
+/// not wait for its own lease. Without a fixed port there is no such name.
+fn owner(listen: std::net::SocketAddr) -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        Ok(host) if listen.port() != 0 => format!("{} {listen}", host.trim()),
+        Ok(_) | Err(_) => uuid::Uuid::now_v7().to_string(),
     }
 }
 

@@ -177,7 +177,10 @@ pub(crate) fn statuses(wanted: &[i32]) -> Result<Vec<&'static str>, Status> {
             Ok(wire::WatchStatus::Void) => "void",
             Ok(wire::WatchStatus::Cancelled) => "cancelled",
             Err(_) => {
-                return Err(refuse::invalid(format!("statuses[{index}]"), format!("{value} is not a status")));
+                return Err(refuse::invalid(
+                    format!("statuses[{index}]"),
+                    format!("{value} is not a status"),
+                ));
             }
         };
         names.push(name);

@@ -6,7 +6,7 @@ use rpc::ClientConfig;
 use service::config::Reader;
 use types::{Backoff, ChainName};
 
-use crate::job::write::Schedule;
+use crate::job::Schedule;
 use crate::worker::WorkerConfig;
 use crate::worker::supervisor::Scope;
 

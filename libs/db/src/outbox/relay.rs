@@ -201,23 +201,25 @@ impl<D: Deliver> Relay<D> {
     }
 
     async fn claim(&self) -> Result<Vec<Lane>, OutboxError> {
-        let (lanes, looked_back) = self.claim_once(self.config.batch).await?;
+        let first = self.with_place(|(scan, _)| scan.start(Instant::now()));
+        let mut lanes = self.claim_once(self.config.batch, first).await?;
         let room = self.config.batch.saturating_sub(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
-        let look_back = self.with_place(|(scan, _)| scan.start(Instant::now()) == Start::Head);
-        if looked_back || room == 0 || !look_back {
-            return Ok(lanes);
+        // With room to spare, look for stragglers too.
+        if first == Start::LastPlace && room > 0 {
+            let second = self.with_place(|(scan, _)| scan.start(Instant::now()));
+            if second == Start::Head {
+                lanes.extend(self.claim_once(room, second).await?);
+            }
         }
-        let (stragglers, _) = self.claim_once(room).await?;
-        Ok(lanes.into_iter().chain(stragglers).collect())
+        Ok(lanes)
     }
 
-    /// One claim, and whether it started at the head.
-    async fn claim_once(&self, batch: u32) -> Result<(Vec<Lane>, bool), OutboxError> {
+    async fn claim_once(&self, batch: u32, start: Start) -> Result<Vec<Lane>, OutboxError> {
         let began = Instant::now();
-        let (start, from) = self.with_place(|(scan, place)| match scan.start(began) {
-            Start::Head => (Start::Head, DateTime::UNIX_EPOCH),
-            Start::LastPlace => (Start::LastPlace, *place),
-        });
+        let from = match start {
+            Start::Head => DateTime::UNIX_EPOCH,
+            Start::LastPlace => self.with_place(|(_, place)| *place),
+        };
         let reach = Reach {
             start: from,
             lanes: batch,
@@ -230,7 +232,7 @@ impl<D: Deliver> Relay<D> {
             scan.note(start, began, short);
             *place = reached.unwrap_or(*place);
         });
-        Ok((lanes, start == Start::Head))
+        Ok(lanes)
     }
 
     fn lane_run(&self, began: Instant) -> LaneRun<D> {

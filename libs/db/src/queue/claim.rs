@@ -34,7 +34,6 @@ const HEAD: (DateTime<Utc>, Uuid) = (DateTime::UNIX_EPOCH, Uuid::nil());
 #[derive(Debug)]
 pub(super) struct Places {
     scan: Scan,
-    looked_back: bool,
     last: [(DateTime<Utc>, Uuid); RANKS.len()],
     reclaimed_to: DateTime<Utc>,
     reclaimed_all_at: Option<Instant>,
@@ -43,20 +42,7 @@ pub(super) struct Places {
 impl Places {
     pub(super) const fn new() -> Self {
         let last = [HEAD; RANKS.len()];
-        Self {
-            scan: Scan::new(),
-            looked_back: false,
-            last,
-            reclaimed_to: DateTime::UNIX_EPOCH,
-            reclaimed_all_at: None,
-        }
-    }
-
-    fn start(&self, now: Instant) -> (Start, [(DateTime<Utc>, Uuid); RANKS.len()]) {
-        match self.scan.start(now) {
-            Start::Head => (Start::Head, [HEAD; RANKS.len()]),
-            Start::LastPlace => (Start::LastPlace, self.last),
-        }
+        Self { scan: Scan::new(), last, reclaimed_to: DateTime::UNIX_EPOCH, reclaimed_all_at: None }
     }
 
     /// `leases` are in the order of the claim.
@@ -72,6 +58,14 @@ impl Places {
             }
         }
     }
+}
+
+/// What one claim asks for.
+struct Take<'a> {
+    owner: &'a str,
+    batch: u32,
+    lease_ttl: Duration,
+    start: Start,
 }
 
 impl Queue {
@@ -99,15 +93,20 @@ impl Queue {
     ) -> Result<Vec<Lease>, QueueError> {
         let looked = self.reclaim_is_due();
         if looked {
-            self.reclaim_in(tx, RECLAIM_LIMIT).await?;
+            self.reclaim_in(tx, RECLAIM_LIMIT, true).await?;
         }
-        let mut leases = self.claim_once(tx, owner, batch, lease_ttl).await?;
-        let short = |leases: &Vec<Lease>| batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
+        let first = self.with_places(|places| places.scan.start(Instant::now()));
+        let mut leases = self.claim_once(tx, Take { owner, batch, lease_ttl, start: first }).await?;
+        let short = batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
         // With capacity to spare, neither a straggler nor an expired lease should wait for the next round.
-        if short(&leases) > 0 {
-            let expired = !looked && self.reclaim_in(tx, RECLAIM_LIMIT).await? > 0;
-            if expired || self.straggler_possible() {
-                leases.extend(self.claim_once(tx, owner, short(&leases), lease_ttl).await?);
+        if short > 0 {
+            let expired = !looked && self.reclaim_in(tx, RECLAIM_LIMIT, false).await? > 0;
+            let start = match first {
+                Start::Head => Start::LastPlace,
+                Start::LastPlace => self.with_places(|places| places.scan.start(Instant::now())),
+            };
+            if expired || start == Start::Head {
+                leases.extend(self.claim_once(tx, Take { owner, batch: short, lease_ttl, start }).await?);
             }
         }
         if !leases.is_empty() {
@@ -121,12 +120,12 @@ impl Queue {
     /// that kills its workers can be told from one that fails.
     pub async fn reclaim_expired(&self, pool: &PgPool, limit: u32) -> Result<u64, QueueError> {
         let mut connection = pool.acquire().await?;
-        self.reclaim_in(&mut connection, limit).await
+        self.reclaim_in(&mut connection, limit, true).await
     }
 
-    async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32) -> Result<u64, QueueError> {
+    /// Looks at all leases, or at those that ran out since the last look.
+    async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32, all: bool) -> Result<u64, QueueError> {
         let began = Instant::now();
-        let all = self.reclaim_is_due();
         let start = if all { DateTime::UNIX_EPOCH } else { self.with_places(|places| places.reclaimed_to) };
         let row = sqlx::query(include_str!("../../queries/queue_reclaim.sql"))
             .bind(self.name())
@@ -150,33 +149,29 @@ impl Queue {
         Ok(moved)
     }
 
-    async fn claim_once(
-        &self,
-        tx: &mut PgConnection,
-        owner: &str,
-        batch: u32,
-        lease_ttl: Duration,
-    ) -> Result<Vec<Lease>, QueueError> {
+    async fn claim_once(&self, tx: &mut PgConnection, take: Take<'_>) -> Result<Vec<Lease>, QueueError> {
         let began = Instant::now();
-        let (start, places) = self.with_places(|places| places.start(began));
+        let places = match take.start {
+            Start::Head => [HEAD; RANKS.len()],
+            Start::LastPlace => self.with_places(|places| places.last),
+        };
         let (due, ids): (Vec<_>, Vec<_>) = places.into_iter().unzip();
         let rows = sqlx::query(include_str!("../../queries/queue_claim.sql"))
             .bind(self.name())
             .bind(RANKS)
             .bind(due)
             .bind(ids)
-            .bind(i64::from(batch))
-            .bind(owner)
-            .bind(crate::millis(lease_ttl))
+            .bind(i64::from(take.batch))
+            .bind(take.owner)
+            .bind(crate::millis(take.lease_ttl))
             .fetch_all(tx)
             .await?;
-        let mut leases = rows.iter().map(|row| read_lease(row, owner)).collect::<Result<Vec<_>, _>>()?;
+        let mut leases = rows.iter().map(|row| read_lease(row, take.owner)).collect::<Result<Vec<_>, _>>()?;
         // The rows come in the order of their places on disk.
         leases.sort_unstable_by_key(|lease| (std::cmp::Reverse(lease.priority), lease.due_at, lease.job_id));
-        let short = leases.len() < usize::try_from(batch).unwrap_or(usize::MAX);
+        let short = leases.len() < usize::try_from(take.batch).unwrap_or(usize::MAX);
         self.with_places(|places| {
-            places.scan.note(start, began, short);
-            places.looked_back = start == Start::Head;
+            places.scan.note(take.start, began, short);
             places.moved_past(&leases);
         });
         Ok(leases)
@@ -184,11 +179,6 @@ impl Queue {
 
     fn reclaim_is_due(&self) -> bool {
         self.with_places(|places| places.reclaimed_all_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY))
-    }
-
-    /// After a claim that did not look back and found too little: whether to look back now.
-    fn straggler_possible(&self) -> bool {
-        self.with_places(|places| !places.looked_back && places.scan.start(Instant::now()) == Start::Head)
     }
 
     fn with_places<T>(&self, look: impl FnOnce(&mut Places) -> T) -> T {

@@ -32,7 +32,7 @@ pub struct Fence {
 }
 
 impl Lease {
-    /// Takes the loop if nobody holds it.
+    /// Takes the loop if nobody else holds it. An owner's name must be that of one process at a time.
     pub async fn acquire(
         pool: &PgPool,
         chain: &ChainName,

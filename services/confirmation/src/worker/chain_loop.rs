@@ -119,6 +119,7 @@ impl ChainLoop {
         let followed = followed?;
         let mut busy = !followed.caught_up;
         busy |= self.look_up(held).await?;
+        self.keep(held).await?;
         if followed.moved || held.settle_at <= Instant::now() {
             self.settle(held).await?;
         }

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use chain::{Agreement, Binding, BindingKind, BlockRef, Detail, Fate, FateQuestion, Head};
+use futures::future::join_all;
 use sqlx::Row as _;
 use types::{JobId, TxHash};
 
@@ -19,6 +20,8 @@ use crate::watch::{Event, State, WatchError, repo};
 
 /// Bindings asked about in one look, each with a few questions to every node.
 const BATCH: i64 = 64;
+/// Of them at the same time.
+const AT_ONCE: usize = 16;
 /// The first step below the registered block when a nonce was used before that; each further one is four times as far.
 const FIRST_LOOKBACK: u64 = 64;
 
@@ -28,19 +31,28 @@ impl ChainLoop {
         let Some(asof) = held.asof.filter(|_| !held.halted) else { return Ok(()) };
         let candidates = self.candidates(&asof).await?;
         held.lookback.retain(|job, _| candidates.contains(job));
+        let mut asked = Vec::with_capacity(candidates.len());
         for job in candidates {
             let Some(stored) = repo::find(&self.parts.pool, job).await? else { continue };
             if stored.watch.state != State::Waiting {
                 continue;
             }
-            let Some(question) = self.question(held, &stored.watch, &asof).await? else { continue };
-            let fate = self.edge.fate(&question).await;
+            if let Some(question) = self.question(held, &stored.watch, &asof).await? {
+                asked.push((stored, question));
+            }
+        }
+        let mut fates = Vec::with_capacity(asked.len());
+        for some in asked.chunks(AT_ONCE) {
+            let questions: Vec<_> = some.iter().map(|(_, question)| self.edge.fate(question)).collect();
+            fates.extend(join_all(questions).await);
+        }
+        for ((stored, question), fate) in asked.iter().zip(fates) {
             if matches!(fate, Agreement::Agreed { value: Fate::Open, .. })
                 && !stored.delayed_reason.is_empty()
             {
-                self.delay(held, job, String::new()).await?;
+                self.delay(held, stored.watch.job, String::new()).await?;
             }
-            if self.take_fate(held, &stored.watch, &question, fate).await? {
+            if self.take_fate(held, &stored.watch, question, fate).await? {
                 // The next nonce of that sender may be void too.
                 held.void_at = Instant::now();
             }
@@ -140,11 +152,11 @@ impl ChainLoop {
                 Ok(false)
             }
             Agreement::TooFew { answers, silent, .. } => {
-                if matches!(question.binding, Binding::Nonce { .. }) && question.since > 0 {
-                    // The nonce may have been used before the watch began: look further back next time.
+                if matches!(question.binding, Binding::Nonce { .. }) {
+                    // The nonce may have been used before the watch began: look further back next time. From the
+                    // first block on begin anew, for nodes that were only away or have pruned what is that old.
                     let step = held.lookback.entry(job).or_insert(0);
-                    *step = step.saturating_mul(4).max(FIRST_LOOKBACK);
-                    held.void_at = Instant::now();
+                    *step = if question.since == 0 { 0 } else { step.saturating_mul(4).max(FIRST_LOOKBACK) };
                 }
                 let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
                 let (got, silent) = (answers.len(), silent.join("; "));

@@ -147,15 +147,25 @@ impl Desk {
     }
 
     pub(crate) async fn sign(&self, nonce: u64, to: Address, value: u64, data: &[u8]) -> Signed {
-        self.sign_at(nonce, to, value, data, 2_000_000_000).await
+        let data = Bytes::copy_from_slice(data);
+        let (value, gas_price) = (U256::from(value), U256::from(2_000_000_000_u64));
+        self.signed(
+            nonce,
+            json!({ "to": to.to_string(), "value": value, "gasPrice": gas_price, "data": data }),
+        )
+        .await
     }
 
-    pub(crate) async fn sign_at(&self, nonce: u64, to: Address, value: u64, data: &[u8], gas_price: u64) -> Signed {
-        let request = json!({
-            "from": account(0).to_string(), "to": to.to_string(), "value": U256::from(value),
-            "gas": "0x493e0", "gasPrice": U256::from(gas_price), "nonce": U256::from(nonce),
-            "data": Bytes::copy_from_slice(data),
-        });
+    /// A native payment at another price.
+    pub(crate) async fn sign_at(&self, nonce: u64, to: Address, value: u64, gas_price: u64) -> Signed {
+        let (value, gas_price) = (U256::from(value), U256::from(gas_price));
+        self.signed(nonce, json!({ "to": to.to_string(), "value": value, "gasPrice": gas_price })).await
+    }
+
+    async fn signed(&self, nonce: u64, mut request: Value) -> Signed {
+        request["from"] = json!(account(0).to_string());
+        request["gas"] = json!("0x493e0");
+        request["nonce"] = json!(U256::from(nonce));
         let raw = self.chain.call("eth_signTransaction", json!([request])).await;
         let raw = raw.as_str().unwrap().to_owned();
         let hash = TxHash::from(keccak256(hex::decode(&raw).unwrap()));

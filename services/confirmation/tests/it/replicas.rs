@@ -58,6 +58,22 @@ async fn a_replica_that_was_paused_past_its_lease_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_restarted_process_does_not_wait_for_its_own_lease() {
+    let desk = Desk::new().await;
+    let mut before = desk.replica("one");
+    tick(&mut before).await;
+    let (mut stranger, mut after) = (desk.replica("two"), desk.replica("one"));
+    assert_eq!(stranger.tick().await.unwrap(), Ticked::NotOurs);
+    tick(&mut after).await;
+    desk.mine(1).await;
+    let error = before.tick().await.unwrap_err();
+    assert!(
+        matches!(error, LoopError::Watch(WatchError::LeaseLost { .. })),
+        "what is left of it is fenced: {error}"
+    );
+}
+
+#[tokio::test]
 async fn a_database_that_cut_all_sessions_loses_nothing() {
     let desk = Desk::new().await;
     let mut replica = desk.replica("one");

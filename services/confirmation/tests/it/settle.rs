@@ -88,7 +88,7 @@ async fn whichever_transaction_of_a_nonce_was_mined_counts() {
     let mut replica = desk.replica("one");
     let to = stranger();
     let first = desk.sign(0, to, 5, &[]).await;
-    let bumped = desk.sign_at(0, to, 5, &[], 3_000_000_000).await;
+    let bumped = desk.sign_at(0, to, 5, 3_000_000_000).await;
     let job = desk.put(native(to, 5), vec![first.watched()]).await;
     desk.send(&first).await;
     tick(&mut replica).await;
@@ -109,7 +109,7 @@ async fn the_original_counts_when_it_was_mined_after_its_replacement_was_signed(
     let mut replica = desk.replica("one");
     let to = stranger();
     let first = desk.sign(0, to, 5, &[]).await;
-    let bumped = desk.sign_at(0, to, 5, &[], 3_000_000_000).await;
+    let bumped = desk.sign_at(0, to, 5, 3_000_000_000).await;
     let job = desk.put(native(to, 5), vec![first.watched(), bumped.watched()]).await;
     desk.send(&first).await;
     desk.mine(u64::from(DEPTH) + 1).await;
@@ -126,7 +126,7 @@ async fn a_final_cancellation_ends_the_job_as_cancelled() {
     let mut replica = desk.replica("one");
     let to = stranger();
     let payment = desk.sign(0, to, 5, &[]).await;
-    let cancel = desk.sign_at(0, account(0), 0, &[], 3_000_000_000).await;
+    let cancel = desk.sign_at(0, account(0), 0, 3_000_000_000).await;
     let job = desk.put(native(to, 5), vec![payment.watched(), cancel.cancelling()]).await;
     desk.send(&cancel).await;
     desk.mine(u64::from(DEPTH) + 1).await;

@@ -13,9 +13,9 @@ async fn a_foreign_transaction_makes_all_of_a_round_void_only_when_final() {
     let mut replica = desk.replica("one");
     let to = stranger();
     let ours = desk.sign(0, to, 5, &[]).await;
-    let bumped = desk.sign_at(0, to, 5, &[], 3_000_000_000).await;
+    let bumped = desk.sign_at(0, to, 5, 3_000_000_000).await;
     let job = desk.put(native(to, 5), vec![ours.watched(), bumped.watched()]).await;
-    let foreign = desk.sign_at(0, stranger(), 1, &[], 4_000_000_000).await;
+    let foreign = desk.sign_at(0, stranger(), 1, 4_000_000_000).await;
     desk.send(&foreign).await;
     desk.mine(u64::from(DEPTH)).await;
     tick(&mut replica).await;
@@ -94,7 +94,7 @@ async fn nothing_is_void_while_a_node_lags() {
     tick(&mut replica).await;
     // From here on the second node knows no block at all beyond its own view.
     lagging.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(serde_json::Value::Null)));
-    desk.send(&desk.sign_at(0, stranger(), 1, &[], 4_000_000_000).await).await;
+    desk.send(&desk.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     desk.mine(u64::from(DEPTH) + 10).await;
     for _ in 0..5 {
         tick(&mut replica).await;

@@ -13,7 +13,7 @@ use crate::desk::{Desk, chain_name, native, seconds, stranger, tick, tick_until}
 async fn the_same_watch_twice_and_at_once_is_one_watch() {
     let desk = Desk::new().await;
     let (job, to) = (JobId::new(), stranger());
-    let (first, bumped) = (desk.sign(0, to, 5, &[]).await, desk.sign_at(0, to, 5, &[], 9_000_000_000).await);
+    let (first, bumped) = (desk.sign(0, to, 5, &[]).await, desk.sign_at(0, to, 5, 9_000_000_000).await);
     let put = || desk.extend(job, native(to, 5), vec![first.watched()]);
     let (a, b, c) = tokio::join!(put(), put(), put());
     for stored in [a, b, c] {
@@ -88,4 +88,36 @@ async fn lists_go_on_where_the_page_before_ended() {
     assert_eq!(listed, jobs, "newest first, each once");
     let none = Query { statuses: vec!["settled"], after: None, ..query };
     assert!(desk.watches.list(&none).await.unwrap().watches.is_empty());
+}
+
+#[tokio::test]
+async fn the_tables_refuse_a_second_end_even_if_the_code_would_not() {
+    let desk = Desk::new().await;
+    let to = stranger();
+    let signed = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![signed.watched()]).await;
+    let insert = |kind: &'static str, round: i32| {
+        sqlx::query(
+            "INSERT INTO verdicts (id, job_id, round, kind, payload, at) VALUES ($1, $2, $3, $4, '', now())",
+        )
+        .bind(JobId::new().as_uuid())
+        .bind(job.as_uuid())
+        .bind(round)
+        .bind(kind)
+        .execute(&desk.pool)
+    };
+    insert("void", 1).await.unwrap();
+    insert("stuck", 1).await.unwrap();
+    let second = insert("reverted", 1).await.unwrap_err();
+    assert_eq!(db::constraint(&second), Some("verdicts_one_end_per_round"));
+    insert("settled", 2).await.unwrap();
+    let twice = insert("settled", 3).await.unwrap_err();
+    assert_eq!(db::constraint(&twice), Some("verdicts_settled_once"));
+    let unfounded =
+        sqlx::query("UPDATE watches SET status = 'settled', finished_at = now() WHERE job_id = $1")
+            .bind(job.as_uuid())
+            .execute(&desk.pool)
+            .await
+            .unwrap_err();
+    assert_eq!(db::constraint(&unfounded), Some("watches_landed_has_its_block"));
 }

@@ -23,3 +23,4 @@ pub use model::{Approval, Job, JobQueue, Payer, VoidProof};
 pub use operator::ImportedJob;
 pub use read::{JobCount, JobFilter, LaneView, Statistics};
 pub use verdict::{Evidence, Receipt, Verdict};
+pub use write::Schedule;

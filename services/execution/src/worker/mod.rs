@@ -20,7 +20,7 @@ pub mod withdrawal;
 use std::time::Duration;
 
 use crate::job::JobError;
-use crate::job::write::Schedule;
+use crate::job::Schedule;
 
 /// How workers go about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

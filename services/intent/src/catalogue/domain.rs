@@ -2,8 +2,6 @@
 //!
 //! Owns the checks of amounts and destinations against the catalogue. No I/O. It never judges users, limits or approvals.
 
-use std::collections::BTreeSet;
-
 use types::{Address, AddressFormat, Amount, AssetSymbol, ChainName, Decimals, RawAmount, format_amount};
 
 /// One asset on one chain.
@@ -19,17 +17,28 @@ pub struct Entry {
     pub minimum: RawAmount,
     /// Grows with each change.
     pub revision: i64,
-    /// The operation wallets of that chain.
-    pub own_addresses: BTreeSet<Address>,
 }
 
-/// Addresses of a chain that no payment may go to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Forbidden {
-    /// Token contracts: what is sent there is gone.
-    pub contracts: BTreeSet<Address>,
-    /// Our own wallets: not a withdrawal.
-    pub own: BTreeSet<Address>,
+/// What an address of a chain is known to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of ours.
+    Foreign,
+    /// A token's contract: what is sent there is gone.
+    Contract,
+    /// One of our own wallets: not a withdrawal.
+    Own,
+}
+
+impl Standing {
+    /// Whether money may go there; the error says why not.
+    pub fn check(self) -> Result<(), String> {
+        match self {
+            Self::Foreign => Ok(()),
+            Self::Contract => Err("is a token's contract, not a wallet".to_owned()),
+            Self::Own => Err("is one of our own wallets".to_owned()),
+        }
+    }
 }
 
 impl Entry {
@@ -55,17 +64,14 @@ impl Entry {
         Ok(())
     }
 
-    /// Reads an address of this chain that money may go to.
-    pub fn read_destination(&self, text: &str, forbidden: &Forbidden) -> Result<Address, String> {
+    /// Reads an address of this chain that somebody can have a key for. What the address is to us, [`Standing`] says.
+    pub fn read_destination(&self, text: &str) -> Result<Address, String> {
         let address = Address::parse(self.format, text).map_err(|error| error.to_string())?;
         if address.is_zero() {
             return Err("is the zero address, which nobody has a key for".to_owned());
         }
-        if self.contract == Some(address) || forbidden.contracts.contains(&address) {
-            return Err("is a token's contract, not a wallet".to_owned());
-        }
-        if forbidden.own.contains(&address) || self.own_addresses.contains(&address) {
-            return Err("is one of our own wallets".to_owned());
+        if self.contract == Some(address) {
+            Standing::Contract.check()?;
         }
         Ok(address)
     }
@@ -88,7 +94,6 @@ mod tests {
             enabled: true,
             minimum: RawAmount::ZERO,
             revision: 1,
-            own_addresses: BTreeSet::new(),
         }
     }
 
@@ -123,20 +128,14 @@ mod tests {
 
     #[test]
     fn money_cannot_go_where_it_would_be_lost() {
-        let mut entry = entry(AddressFormat::Evm, 18, Some(TOKEN));
-        let none = Forbidden::default();
-        assert!(entry.read_destination(WALLET, &none).is_ok());
-        assert!(entry.read_destination(TOKEN, &none).is_err());
-        assert!(entry.read_destination(&format!("0x{}", "0".repeat(40)), &none).is_err());
-        assert!(entry.read_destination("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t", &none).is_err());
+        let entry = entry(AddressFormat::Evm, 18, Some(TOKEN));
+        assert_eq!(entry.read_destination(&WALLET.to_lowercase()).unwrap().to_string(), WALLET);
+        assert!(entry.read_destination(TOKEN).is_err());
+        assert!(entry.read_destination(&format!("0x{}", "0".repeat(40))).is_err());
+        assert!(entry.read_destination("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t").is_err());
         // One letter of the checksum changed its case.
-        assert!(entry.read_destination("0x5aaeb6053F3E94C9b9A09f33669435E7Ef1BeAed", &none).is_err());
-        let own = BTreeSet::from([WALLET.parse().unwrap()]);
-        let ours = Forbidden { own: own.clone(), ..Forbidden::default() };
-        assert!(entry.read_destination(WALLET, &ours).is_err());
-        let contracts = Forbidden { contracts: own.clone(), ..Forbidden::default() };
-        assert!(entry.read_destination(WALLET, &contracts).is_err());
-        entry.own_addresses = own;
-        assert!(entry.read_destination(&WALLET.to_lowercase(), &none).is_err());
+        assert!(entry.read_destination("0x5aaeb6053F3E94C9b9A09f33669435E7Ef1BeAed").is_err());
+        assert!(Standing::Foreign.check().is_ok());
+        assert!(Standing::Contract.check().is_err() && Standing::Own.check().is_err());
     }
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use sqlx::{FromRow, PgConnection};
 use types::{Address, AddressFormat, AssetSymbol, ChainName, Decimals};
 
-use super::domain::{Entry, Forbidden};
+use super::domain::{Entry, Standing};
 use super::error::CatalogueError;
 
 const PUT: &str = include_str!("../../queries/catalogue_put.sql");
-const FORBIDDEN: &str = "SELECT contract_address, own_addresses FROM catalogue_entries WHERE chain = $1";
+const STANDING: &str = "SELECT coalesce(bool_or(contract_address = $2), false), \
+                        coalesce(bool_or($2 = ANY (own_addresses)), false) FROM catalogue_entries WHERE chain = $1";
 const FIND: &str = "SELECT chain, asset, address_format, decimals, contract_address, enabled, min_withdrawal_raw::text, \
-                    revision, own_addresses FROM catalogue_entries WHERE chain = $1 AND asset = $2";
+                    revision FROM catalogue_entries WHERE chain = $1 AND asset = $2";
 
 #[derive(FromRow)]
 struct Row {
@@ -23,7 +24,6 @@ struct Row {
     enabled: bool,
     min_withdrawal_raw: String,
     revision: i64,
-    own_addresses: Vec<String>,
 }
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> CatalogueError {
@@ -53,18 +53,17 @@ impl TryFrom<Row> for Entry {
             enabled: row.enabled,
             minimum: row.min_withdrawal_raw.parse().map_err(|error| corrupt("min_withdrawal_raw", error))?,
             revision: row.revision,
-            own_addresses: row
-                .own_addresses
-                .iter()
-                .map(|text| address(format, text))
-                .collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// Stores an entry unless a newer one is there. Says whether it was stored.
-pub async fn put_in(connection: &mut PgConnection, entry: &Entry) -> Result<bool, CatalogueError> {
-    let own: Vec<String> = entry.own_addresses.iter().map(Address::to_string).collect();
+/// Stores an entry with the operation wallets of its chain, unless a newer one is there. Says whether it was stored.
+pub async fn put_in(
+    connection: &mut PgConnection,
+    entry: &Entry,
+    own_addresses: &BTreeSet<Address>,
+) -> Result<bool, CatalogueError> {
+    let own: Vec<String> = own_addresses.iter().map(Address::to_string).collect();
     let stored = sqlx::query(PUT)
         .bind(entry.chain.as_str())
         .bind(entry.asset.as_str())
@@ -91,25 +90,20 @@ pub async fn find_in(
     row.map(Entry::try_from).transpose()
 }
 
-/// Where nothing of this chain may go. Read over all its assets: an operation wallet holds more than one of them, and a token
-/// sent to another token's contract is lost as well.
-pub async fn forbidden_in(
+/// What an address is to us. Looked up over all assets of the chain: an operation wallet holds more than one of them, and a
+/// token sent to another token's contract is lost as well.
+pub async fn standing_in(
     connection: &mut PgConnection,
     chain: &ChainName,
-    format: AddressFormat,
-) -> Result<Forbidden, CatalogueError> {
-    let rows: Vec<(Option<String>, Vec<String>)> =
-        sqlx::query_as(FORBIDDEN).bind(chain.as_str()).fetch_all(connection).await?;
-    let (mut contracts, mut own) = (BTreeSet::new(), BTreeSet::new());
-    for (contract, wallets) in rows {
-        if let Some(text) = contract {
-            contracts.insert(address(format, &text)?);
-        }
-        for text in wallets {
-            own.insert(address(format, &text)?);
-        }
-    }
-    Ok(Forbidden { contracts, own })
+    address: &Address,
+) -> Result<Standing, CatalogueError> {
+    let (contract, own): (bool, bool) =
+        sqlx::query_as(STANDING).bind(chain.as_str()).bind(address.to_string()).fetch_one(connection).await?;
+    Ok(match (contract, own) {
+        (true, _) => Standing::Contract,
+        (false, true) => Standing::Own,
+        (false, false) => Standing::Foreign,
+    })
 }
 
 /// Whether any asset of the chain is known: to say which of the two names is wrong.

@@ -72,9 +72,13 @@ impl IntentService for IntentRpc {
         let request = request.into_inner();
         let bound = token_filter(&request);
         let page = list_page(&request, bound)?;
-        let found = self.withdrawals.list(&page).await?;
-        // A full page may be the last; then one more call finds nothing. A page that is not full surely is.
-        let last = found.last().filter(|_| u32::try_from(found.len()) == Ok(page.size));
+        let mut found = self.withdrawals.list(&page).await?;
+        // One more row was asked for than is shown: whether it is there says whether another page is.
+        let more = u32::try_from(found.len()) == Ok(page.size);
+        if more {
+            found.pop();
+        }
+        let last = found.last().filter(|_| more);
         let next_page_token = last.map(|row| {
             page::encode(bound, &[&row.created_at.timestamp_micros().to_string(), &row.id.to_string()])
         });
@@ -265,7 +269,7 @@ fn token_filter(request: &pb::ListWithdrawalsRequest) -> page::Filter {
 }
 
 fn list_page(request: &pb::ListWithdrawalsRequest, bound: page::Filter) -> Result<Page, Status> {
-    let size = page::size(request.page_size)?.min(MAX_PAGE);
+    let size = page::size(request.page_size)?.min(MAX_PAGE) + 1;
     let after = match page::decode::<2>(bound, &request.page_token)? {
         None => None,
         Some([micros, id]) => {

@@ -46,8 +46,8 @@ impl ProgressService for ProgressRpc {
         &self,
         request: Request<pb::PutCatalogueEntryRequest>,
     ) -> Result<Response<pb::PutCatalogueEntryResponse>, Status> {
-        let entry = entry(request.into_inner().entry)?;
-        self.catalogue.put(&entry).await?;
+        let (entry, own_addresses) = entry(request.into_inner().entry)?;
+        self.catalogue.put(&entry, &own_addresses).await?;
         Ok(Response::new(pb::PutCatalogueEntryResponse {}))
     }
 }
@@ -88,7 +88,7 @@ fn reason(text: &str) -> String {
     if text.trim().is_empty() { "no reason was given".to_owned() } else { text }
 }
 
-fn entry(entry: Option<pb::CatalogueEntry>) -> Result<Entry, Status> {
+fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>), Status> {
     let entry = entry.ok_or_else(|| rpc::error::invalid("entry", "is missing"))?;
     let mut reading = Reading::default();
     let chain = reading.read("entry.chain", &entry.chain);
@@ -125,9 +125,8 @@ fn entry(entry: Option<pb::CatalogueEntry>) -> Result<Entry, Status> {
             enabled: entry.enabled,
             minimum: minimum?,
             revision: revision?,
-            own_addresses,
         })
     };
     let built = build();
-    reading.finish(built)
+    reading.finish(built.map(|entry| (entry, own_addresses)))
 }

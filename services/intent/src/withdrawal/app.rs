@@ -185,8 +185,12 @@ async fn read_in(
         });
         return Ok(None);
     };
-    let forbidden = catalogue::repo::forbidden_in(tx, chain, entry.format).await?;
-    Ok(draft.read_payload(names.user_id, &entry, &forbidden, wrong))
+    let mut destination = entry.read_destination(&draft.destination);
+    if let Ok(address) = destination {
+        let standing = catalogue::repo::standing_in(tx, chain, &address).await?;
+        destination = standing.check().map(|()| address);
+    }
+    Ok(draft.read_payload(names.user_id, &entry, destination, wrong))
 }
 
 fn unknown_asset(chain: &types::ChainName, asset: &types::AssetSymbol) -> Violation {

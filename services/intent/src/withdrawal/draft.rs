@@ -9,7 +9,6 @@ use types::{Address, Amount, AssetSymbol, ChainName, Priority, UserId};
 
 use super::request::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_text};
 use crate::catalogue::Entry;
-use crate::catalogue::domain::Forbidden;
 use crate::violation::Violation;
 
 /// What a caller asks for. Amount and destination stay texts until the catalogue says how to read them.
@@ -58,12 +57,13 @@ impl Draft {
         names
     }
 
-    /// Reads what depends on the asset. `None` when anything is wrong, here or before.
+    /// Reads what depends on the asset; the destination comes read, since what it is to us had to be looked up. `None` when
+    /// anything is wrong, here or before.
     pub fn read_payload(
         self,
         user_id: Option<UserId>,
         entry: &Entry,
-        forbidden: &Forbidden,
+        destination: Result<Address, String>,
         wrong: &mut Vec<Violation>,
     ) -> Option<Payload> {
         if !entry.enabled {
@@ -75,10 +75,7 @@ impl Draft {
             .and_then(|amount| entry.check_minimum(amount).map(|()| amount))
             .map_err(|why| wrong.push(Violation::new("amount", why)))
             .ok();
-        let destination = entry
-            .read_destination(&self.destination, forbidden)
-            .map_err(|why| wrong.push(Violation::new("destination", why)))
-            .ok();
+        let destination = destination.map_err(|why| wrong.push(Violation::new("destination", why))).ok();
         if !wrong.is_empty() {
             return None;
         }

@@ -24,5 +24,6 @@ pub struct Page {
     pub filter: Filter,
     /// The last row of the page before.
     pub after: Option<(DateTime<Utc>, WithdrawalId)>,
+    /// Rows to read.
     pub size: u32,
 }

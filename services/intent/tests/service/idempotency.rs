@@ -36,7 +36,8 @@ async fn a_replay_is_not_counted_against_the_limit_it_filled() {
 async fn another_payload_under_the_same_key_names_what_differs() {
     let stack = stack().await;
     stack.create(create("order-1")).await.unwrap();
-    let changes: [(&str, fn(&mut pb::CreateWithdrawalRequest)); 8] = [
+    type Change = fn(&mut pb::CreateWithdrawalRequest);
+    let changes: [(&str, Change); 8] = [
         ("user_id", |r| r.user_id = UserId::new().to_string()),
         ("chain", |r| r.chain = "tron".to_owned()),
         ("asset", |r| r.asset = "BNB".to_owned()),

@@ -33,6 +33,8 @@ async fn pages_are_newest_first_and_stay_put_while_requests_come_in() {
     assert_eq!((last.as_slice(), token.as_str()), (&["k0".to_owned()][..], ""));
     let (all, token) = page(&stack, sized(0, "")).await;
     assert_eq!((all.len(), token.as_str()), (8, ""));
+    let (all, token) = page(&stack, sized(8, "")).await;
+    assert_eq!((all.len(), token.as_str()), (8, ""), "a full last page is the last");
 }
 
 #[tokio::test(flavor = "multi_thread")]

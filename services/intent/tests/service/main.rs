@@ -1,5 +1,7 @@
 //! The service over real gRPC on a real PostgreSQL, one database for each test.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
 mod approval;
 mod idempotency;
 mod import;

@@ -1,7 +1,5 @@
 //! What the tests share: a running service with callers, a catalogue, approvers and a stand-in for execution.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
-
 pub(crate) mod execution;
 
 use std::collections::HashMap;
@@ -75,7 +73,7 @@ pub(crate) async fn stack() -> Stack {
 
 pub(crate) fn config(database: &str, execution: &str, policy: &str) -> String {
     let mut text = format!(
-        "[server]\nlisten = '127.0.0.1:0'\n[database]\nurl = '{database}'\n[telemetry]\nfilter = 'warn'\n\
+        "[server]\nlisten = '127.0.0.1:0'\n[database]\nurl = '{database}'\n[telemetry]\nfilter = 'error'\n\
          [clients.execution]\nurl = '{execution}'\napi_key = 'intent'\n{policy}"
     );
     for (name, roles) in CALLERS {

@@ -1,0 +1,13 @@
+//! Execution against a real PostgreSQL and a real chain. The signer is a small one of our own that signs with real keys.
+
+#![allow(clippy::unwrap_used, reason = "a panic is the failed test")]
+
+mod chain;
+mod enqueue;
+mod faults;
+mod lanes;
+mod protocol;
+mod service;
+mod signer;
+mod verdicts;
+mod world;

@@ -1,0 +1,167 @@
+//! The service as a whole, over gRPC, with its workers running.
+
+use std::time::Duration;
+
+use execution::Execution;
+use proto::execution::v1 as wire;
+use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
+use proto::execution::v1::wallet_service_client::WalletServiceClient;
+use testkit::Mining;
+use tonic::Code;
+
+use crate::chain;
+use crate::signer::{FakeSigner, KEYS};
+use crate::world::fresh_address;
+
+struct Stack {
+    running: service::Running<Execution>,
+    client: rpc::Client,
+    anvil: testkit::Chain,
+    _database: testkit::Database,
+}
+
+async fn stack() -> Stack {
+    let anvil = chain::start(Mining::Instant).await;
+    let database = testkit::postgres().await;
+    let signer = FakeSigner::default().start().await;
+    let (key, hash) = rpc::auth::new_key();
+    // Nobody listens at the other services; messages wait, and payments go on.
+    let config = format!(
+        r#"
+        sign_timeout_ms = 2000
+        [server]
+        listen = "127.0.0.1:0"
+        [database]
+        url = "{}"
+        [clients.signer-gateway]
+        url = "{signer}"
+        [clients.confirmation]
+        url = "http://127.0.0.1:9"
+        [clients.intent]
+        url = "http://127.0.0.1:9"
+        [[auth.keys]]
+        name = "everybody"
+        sha256 = "{hash}"
+        roles = ["operator", "auditor", "service:intent", "service:confirmation"]
+        "#,
+        database.url()
+    );
+    let running = service::launch::<Execution>(&config).await.unwrap();
+    let client = rpc::connect_lazy(&rpc::ClientConfig::new(running.url()).with_key(key)).unwrap();
+    Stack { running, client, anvil, _database: database }
+}
+
+fn chain_of(url: String) -> wire::Chain {
+    wire::Chain {
+        name: "bsc".into(),
+        kind: wire::ChainKind::Evm.into(),
+        network_id: 56,
+        nodes: vec![url],
+        finality: wire::FinalityRule::Depth.into(),
+        depth: 2,
+        dynamic_fees: true,
+        max_gas_price: "500000000000".into(),
+        max_fee: "1000000000000000000".into(),
+        bump_after_seconds: 30,
+        enabled: true,
+        native_asset: "BNB".into(),
+    }
+}
+
+async fn set_up(stack: &Stack) {
+    let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
+    let chain = Some(chain_of(stack.anvil.url()));
+    catalogue.put_chain(wire::PutChainRequest { chain }).await.unwrap();
+    let asset = wire::Asset {
+        symbol: "BNB".into(),
+        chain: "bsc".into(),
+        is_native: true,
+        decimals: 18,
+        enabled: true,
+        ..Default::default()
+    };
+    catalogue.put_asset(wire::PutAssetRequest { asset: Some(asset) }).await.unwrap();
+    let wallet = wire::OperationWallet {
+        chain: "bsc".into(),
+        address: KEYS[0].1.into(),
+        role: wire::WalletRole::HotWallet.into(),
+        wallet_group_id: types::WalletGroupId::new().to_string(),
+        derivation_index: 0,
+        ..Default::default()
+    };
+    let mut wallets = WalletServiceClient::new(stack.client.clone());
+    wallets.put_operation_wallet(wire::PutOperationWalletRequest { wallet: Some(wallet) }).await.unwrap();
+    let refresh = wire::RefreshBalancesRequest { chain: "bsc".into(), addresses: Vec::new() };
+    wallets.refresh_balances(refresh).await.unwrap();
+}
+
+fn withdrawal(to: &str) -> wire::EnqueueWithdrawalRequest {
+    wire::EnqueueWithdrawalRequest {
+        withdrawal_id: types::WithdrawalId::new().to_string(),
+        chain: "bsc".into(),
+        asset: "BNB".into(),
+        amount_raw: "1000000000000000".into(),
+        destination: to.into(),
+        priority: "high".into(),
+        requested_by: "alice".into(),
+        approvals: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_withdrawal_over_grpc_is_broadcast_by_the_services_own_workers() {
+    let stack = stack().await;
+    set_up(&stack).await;
+    let mut jobs = ExecutionServiceClient::new(stack.client.clone());
+    let to = fresh_address();
+    let id = jobs.enqueue_withdrawal(withdrawal(&to)).await.unwrap().into_inner().job_id;
+    let get = || wire::GetJobRequest { key: Some(wire::get_job_request::Key::JobId(id.clone())) };
+    let job = testkit::wait_for_value("the job is confirming", Duration::from_secs(20), || async {
+        let job = jobs.clone().get_job(get()).await.unwrap().into_inner().job.unwrap();
+        (job.status() == wire::JobStatus::Confirming).then_some(job)
+    })
+    .await;
+    assert_eq!((job.amount.as_str(), job.attempts.len()), ("0.001", 1));
+    assert_eq!(chain::payments_to(&stack.anvil, &to).await.len(), 1);
+    let listed = jobs.list_jobs(wire::ListJobsRequest { page_size: 1, ..Default::default() }).await.unwrap();
+    assert_eq!(listed.into_inner().jobs.len(), 1);
+    let statistics = jobs.get_statistics(wire::GetStatisticsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(statistics.counts.len(), 1);
+    stack.running.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_named_and_pages_go_on() {
+    let stack = stack().await;
+    let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
+    let bad = wire::Chain { nodes: vec!["ftp://x".into()], depth: 0, max_fee: "-1".into(), ..chain_of(String::new()) };
+    let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(bad) }).await.unwrap_err();
+    for field in ["chain.nodes[0]", "chain.depth", "chain.max_fee"] {
+        assert!(refused.message().contains(field), "{refused:?}");
+    }
+    set_up(&stack).await;
+    let mut changed = chain_of(stack.anvil.url());
+    changed.network_id = 57;
+    let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(changed) }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    let mut jobs = ExecutionServiceClient::new(stack.client.clone());
+    for _ in 0..5 {
+        jobs.enqueue_withdrawal(withdrawal(&fresh_address())).await.unwrap();
+    }
+    let (mut seen, mut token) = (0, String::new());
+    loop {
+        let request = wire::ListJobsRequest { page_size: 2, page_token: token, ..Default::default() };
+        let page = jobs.list_jobs(request).await.unwrap().into_inner();
+        seen += page.jobs.len();
+        token = page.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, 5);
+    let mut wallets = WalletServiceClient::new(stack.client.clone());
+    let refused = wallets.list_user_wallets(wire::ListUserWalletsRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    stack.running.stop().await.unwrap();
+}

@@ -1,0 +1,194 @@
+//! What confirmation says, and what becomes of the job.
+
+use chrono::Utc;
+use execution::job::{
+    AttemptKind, AttemptStatus, Evidence, Finding, JobError, Receipt, State, Verdict, VoidProof,
+};
+use prost::Message as _;
+use testkit::Mining;
+use types::{JobId, TxHash};
+use uuid::Uuid;
+use worker::Tick as _;
+
+use crate::chain::{mined_nonce, payments_to};
+use crate::signer::KEYS;
+use crate::world::{World, bsc, ether};
+
+fn receipt(tx_hash: TxHash) -> Receipt {
+    Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000 }
+}
+
+fn verdict(job: JobId, finding: Finding, evidence: Evidence) -> Verdict {
+    Verdict { id: Uuid::now_v7(), job, at: Utc::now(), finding, evidence, proof: None }
+}
+
+fn settled(job: JobId, tx_hash: TxHash) -> Verdict {
+    verdict(job, Finding::Settled { tx_hash }, Evidence::Receipt(receipt(tx_hash)))
+}
+
+fn reverted(job: JobId, tx_hash: TxHash, value_moved: bool) -> Verdict {
+    let finding = Finding::Reverted { reason: "no transfer log".to_owned(), value_moved };
+    let proof = VoidProof { tx_hashes: vec![tx_hash], signature: "ab".repeat(64), attested_at: Utc::now() };
+    Verdict { proof: (!value_moved).then_some(proof), ..verdict(job, finding, Evidence::Receipt(receipt(tx_hash))) }
+}
+
+async fn reserved(world: &World) -> types::RawAmount {
+    world.wallets.list(Some(&bsc()), None).await.unwrap()[0].holdings[0].reserved
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_confirms_once_and_releases_the_reservation_once() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    assert_eq!(reserved(&world).await, ether(1));
+    let verdict = settled(id, job.tx_hash.unwrap());
+    for _ in 0..3 {
+        world.jobs.record_verdict(&verdict).await.unwrap();
+    }
+    // The same finding under another id changes nothing either.
+    world.jobs.record_verdict(&settled(id, job.tx_hash.unwrap())).await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!(job.state.name(), "confirmed");
+    assert_eq!(job.fee_paid, types::RawAmount::from(21_000_000_000_000u64));
+    assert_eq!(attempts[0].status, AttemptStatus::Settled);
+    assert!(reserved(&world).await.is_zero());
+    assert!(world.jobs.lanes(None).await.unwrap()[0].open_nonces.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_about_somebody_elses_hash_or_job_is_refused() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    world.work_until(id, "confirming").await;
+    let foreign = world.jobs.record_verdict(&settled(id, TxHash([9; 32]))).await;
+    assert!(matches!(foreign, Err(JobError::ForeignHash { .. })));
+    let unknown = world.jobs.record_verdict(&settled(JobId::new(), TxHash([9; 32]))).await;
+    assert!(matches!(unknown, Err(JobError::NoJob(_))));
+    assert_eq!(world.job(id).await.0.state.name(), "confirming");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revert_costs_a_try_and_the_next_attempt_carries_the_proof() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    world.jobs.record_verdict(&reverted(id, job.tx_hash.unwrap(), false)).await.unwrap();
+    let (job, _) = world.job(id).await;
+    assert_eq!((job.state.name(), job.tries), ("pending", 1));
+    world.work_until(id, "confirming").await;
+    let (job, attempts) = world.job(id).await;
+    assert_eq!(attempts.len(), 2);
+    assert_eq!((attempts[0].nonce, attempts[1].nonce), (Some(0), Some(1)));
+    assert!(attempts[1].void_proof.is_some());
+    // A late replay about the first nonce does not touch the second.
+    world.jobs.record_verdict(&reverted(id, attempts[0].tx_hash.unwrap(), false)).await.unwrap();
+    assert_eq!((world.job(id).await.0.state.name(), job.nonce), ("confirming", Some(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moved_value_parks_and_nobody_can_retry_it() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    world.jobs.record_verdict(&reverted(id, job.tx_hash.unwrap(), true)).await.unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "parked");
+    assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
+    let world = World::new(Mining::Manual).await;
+    world.hot_wallet(0).await;
+    let (id, to) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    let stuck = verdict(id, Finding::Stuck, Evidence::Hash(job.tx_hash.unwrap()));
+    world.jobs.record_verdict(&stuck).await.unwrap();
+    world.worker().tick().await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!(job.state.name(), "confirming");
+    assert_eq!(attempts.len(), 2);
+    assert_eq!(attempts[0].nonce, attempts[1].nonce);
+    let (before, after) = (attempts[0].fee.unwrap(), attempts[1].fee.unwrap());
+    assert!(after.max_fee_per_gas * 1000 >= before.max_fee_per_gas * 1125);
+    let watches = world.told("confirmation.PutWatch").await;
+    let last = proto::confirmation::v1::PutWatchRequest::decode(watches.last().unwrap().as_slice()).unwrap();
+    assert_eq!(last.transactions.len(), 2);
+    world.anvil.mine(1).await;
+    assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
+    // Whichever was mined counts.
+    world.jobs.record_verdict(&settled(id, attempts[1].tx_hash.unwrap())).await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!(job.state, State::Confirmed { tx_hash: attempts[1].tx_hash.unwrap() });
+    assert_eq!(attempts[0].status, AttemptStatus::Void);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_fails_only_when_its_cancellation_is_final() {
+    let world = World::new(Mining::Manual).await;
+    world.hot_wallet(0).await;
+    let (id, to) = world.pay_somebody().await;
+    world.work_until(id, "confirming").await;
+    let job = world.jobs.cancel(id, "customer asked".to_owned()).await.unwrap();
+    assert_eq!(job.state.name(), "confirming");
+    world.worker().tick().await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!(job.state.name(), "confirming", "not failed while it can still be paid");
+    let cancellation = attempts.last().unwrap();
+    assert_eq!((cancellation.kind, cancellation.nonce), (AttemptKind::Cancel, Some(0)));
+    world.anvil.mine(1).await;
+    assert!(payments_to(&world.anvil, &to).await.is_empty());
+    let hash = cancellation.tx_hash.unwrap();
+    let done = verdict(id, Finding::Cancelled, Evidence::Receipt(receipt(hash)));
+    world.jobs.record_verdict(&done).await.unwrap();
+    let (job, _) = world.job(id).await;
+    assert_eq!(job.state, State::Failed { reason: "customer asked".to_owned() });
+    assert!(reserved(&world).await.is_zero());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_wins_against_its_cancellation_is_confirmed() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    world.jobs.cancel(id, "too late".to_owned()).await.unwrap();
+    world.worker().tick().await.unwrap();
+    world.jobs.record_verdict(&settled(id, job.tx_hash.unwrap())).await.unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "confirmed");
+    assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untouched_job_is_cancelled_at_once() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, to) = world.pay_somebody().await;
+    let job = world.jobs.cancel(id, "never mind".to_owned()).await.unwrap();
+    assert_eq!(job.state.name(), "failed");
+    world.worker().tick().await.unwrap();
+    assert!(payments_to(&world.anvil, &to).await.is_empty());
+    assert!(reserved(&world).await.is_zero());
+    assert!(world.jobs.cancel(id, "again".to_owned()).await.is_ok(), "a repetition is no error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_refuses_to_call_a_job_with_a_nonce_failed() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    world.work_until(id, "confirming").await;
+    let forced = sqlx::query("UPDATE jobs SET status = 'failed', error = 'x', finished_at = now(), reserved = false WHERE id = $1")
+        .bind(id.as_uuid())
+        .execute(&world.pool)
+        .await
+        .unwrap_err();
+    assert_eq!(db::constraint(&forced), Some("jobs_failed_holds_no_nonce"));
+    let moved = sqlx::query("UPDATE jobs SET wallet_id = NULL WHERE id = $1").bind(id.as_uuid());
+    let moved = moved.execute(&world.pool).await.unwrap_err();
+    assert_eq!(db::constraint(&moved), Some("jobs_wallet_for_ever"));
+}
