@@ -54,7 +54,9 @@ lint: setup-lint ## Check format, lints, contracts, licences
 
 .PHONY: bench
 bench: setup-run ## Measure ours against the raw limit and against peers, as ratios (BENCH=quick for a short run)
-	@$(CARGO) run --release -p bench
+	@echo "==> building in release mode"
+	@$(CARGO) build --release --workspace --bins
+	@$(TARGET)/release/bench
 
 .PHONY: fmt
 fmt: ## Format the sources
@@ -71,7 +73,7 @@ proto-release: setup-lint ## Record the contracts as released: later changes mus
 
 .PHONY: clean
 clean: ## Stop the stack and remove its data and the build
-	@if [ -x $(BURSAR) ] && [ -d $(DATA) ]; then $(BURSAR) down --data $(DATA); fi
+	@if [ -x $(BURSAR) ] && [ -d $(DATA) ]; then $(BURSAR) down --purge --data $(DATA); fi
 	@rm -rf $(DATA)
 	@$(CARGO) clean
 

@@ -24,7 +24,7 @@ async fn a_role_cannot_enter_the_database_of_another() {
 }
 
 #[tokio::test]
-async fn a_server_killed_and_started_again_keeps_its_data_and_port() {
+async fn a_server_stopped_and_started_again_keeps_its_data_and_port() {
     let mut server = testkit::postgres_server().await;
     let database = server.database().await;
     let pool = database.pool().await;

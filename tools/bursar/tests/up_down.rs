@@ -229,7 +229,12 @@ async fn a_killed_service_is_started_again_and_a_stray_copy_is_found() {
     let part = &stack.file()["parts"]["indexer"];
     kill(pid(&stack.file(), "indexer"));
     let words: Vec<String> = part["command"].as_array().unwrap().iter().map(text).collect();
-    let mut stray = Command::new(&words[0]).args(&words[1..]).current_dir(stack.data()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stray = Command::new(&words[0])
+        .args(&words[1..])
+        .current_dir(stack.data())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     wait_for("the stray copy to serve", READY, || async {
         devstack::health(&text(&part["url"])).await == Health::Serving
     })

@@ -1,27 +1,24 @@
 //! Use cases of jobs: load, decide, save and tell, in one transaction each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use db::{Lease, Queue};
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use sqlx::{PgConnection, PgPool};
-use tokio::sync::{mpsc, oneshot};
 use types::{ChainName, JobId};
 use uuid::Uuid;
 
 use super::enqueue::{self, NewWithdrawal};
+use super::group::{Answer, Group};
 use super::write::Schedule;
-use super::{Job, JobError, repo};
+use super::{Job, JobError, Verdict, repo, settle};
 use crate::catalogue;
 use crate::outbox::{Told, tell_in};
 use crate::wallet;
 
-/// Requests that may wait for the next transaction.
-const WAITING: usize = 1024;
-/// Requests taken together.
-const TOGETHER: usize = 256;
 /// After a conflict the batch is tried again this often.
 const TRIES: u32 = 3;
 
@@ -32,34 +29,44 @@ pub struct JobsConfig {
     pub halt_on_foreign: bool,
 }
 
-type Waiting = (NewWithdrawal, oneshot::Sender<Result<JobId, JobError>>);
-
-/// Jobs. Clones share one writer of new withdrawals.
+/// Jobs. Clones share the writers of new withdrawals and of verdicts.
 #[derive(Debug, Clone)]
 pub struct Jobs {
     pub(super) pool: PgPool,
     pub(super) config: JobsConfig,
-    incoming: mpsc::Sender<Waiting>,
+    enqueueing: Group<NewWithdrawal, JobId>,
+    verdicts: Group<Verdict, ()>,
 }
 
 impl Jobs {
-    /// Starts the writer that takes withdrawals in groups; it ends with the last clone.
+    /// Starts the writers that take calls in groups; they end with the last clone.
     pub fn start(pool: PgPool, config: JobsConfig) -> Self {
-        let (incoming, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(write_groups(pool.clone(), config.schedule.tries.max_tries, waiting));
-        Self { pool, config, incoming }
+        let max_tries = config.schedule.tries.max_tries;
+        let writing = pool.clone();
+        let enqueueing = Group::start("enqueue", move |news: Arc<[NewWithdrawal]>| {
+            let pool = writing.clone();
+            async move { enqueue_group(&pool, max_tries, &news).await }
+        });
+        let (writing, rules) = (pool.clone(), config.clone());
+        let verdicts = Group::start("verdict", move |verdicts: Arc<[Verdict]>| {
+            let (pool, rules) = (writing.clone(), rules.clone());
+            async move { settle::record_group(&pool, &rules, &verdicts).await }
+        });
+        Self { pool, config, enqueueing, verdicts }
     }
 
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Takes an approved withdrawal. Requests that arrive while a transaction runs share the next one: under load a commit
-    /// serves many, and on an idle system nobody waits.
+    /// Takes an approved withdrawal. Idempotent by its id.
     pub async fn enqueue(&self, new: NewWithdrawal) -> Result<JobId, JobError> {
-        let (answer, told) = oneshot::channel();
-        self.incoming.send((new, answer)).await.map_err(|_| JobError::Closing)?;
-        told.await.map_err(|_| JobError::Closing)?
+        self.enqueueing.call(new).await
+    }
+
+    /// Records a verdict. A replay is no news and no error.
+    pub async fn record_verdict(&self, verdict: &Verdict) -> Result<(), JobError> {
+        self.verdicts.call(verdict.clone()).await
     }
 
     /// Gives wallets to jobs that have none, under their leases. Returns why, for those that still have none.
@@ -129,41 +136,11 @@ async fn assign_in(
     Ok(reasons)
 }
 
-/// Takes what is waiting, writes it in one transaction, answers each.
-async fn write_groups(pool: PgPool, max_tries: u32, mut waiting: mpsc::Receiver<Waiting>) {
-    let mut group: Vec<Waiting> = Vec::with_capacity(TOGETHER);
-    while waiting.recv_many(&mut group, TOGETHER).await > 0 {
-        let (news, answers): (Vec<NewWithdrawal>, Vec<_>) = group.drain(..).unzip();
-        match write_group(&pool, max_tries, &news).await {
-            Ok(results) => {
-                for (answer, result) in answers.into_iter().zip(results) {
-                    // A caller that went away asks again; the job is there.
-                    let _ = answer.send(result);
-                }
-            }
-            Err(error) if error.retry() => {
-                tracing::warn!(error = rpc::error::chain(&error), waiting = news.len(), "withdrawals not written");
-                for answer in answers {
-                    let _ = answer.send(Err(JobError::Unavailable));
-                }
-            }
-            // One of them breaks the transaction: alone, each succeeds or fails for itself.
-            Err(_) => {
-                for (new, answer) in news.into_iter().zip(answers) {
-                    let alone = write_group(&pool, max_tries, std::slice::from_ref(&new)).await;
-                    let result = alone.and_then(|mut one| one.pop().unwrap_or(Err(JobError::Conflict)));
-                    let _ = answer.send(result);
-                }
-            }
-        }
-    }
-}
-
-async fn write_group(
+async fn enqueue_group(
     pool: &PgPool,
     max_tries: u32,
     news: &[NewWithdrawal],
-) -> Result<Vec<Result<JobId, JobError>>, JobError> {
+) -> Result<Vec<Answer<JobId>>, JobError> {
     let mut tries = 0;
     loop {
         let written = async {

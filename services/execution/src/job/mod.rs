@@ -5,10 +5,12 @@ mod attempt;
 mod domain;
 mod enqueue;
 mod error;
+mod group;
 mod model;
 mod operator;
 pub(crate) mod read;
 pub(crate) mod repo;
+mod settle;
 mod verdict;
 pub(crate) mod write;
 

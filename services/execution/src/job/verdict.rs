@@ -14,7 +14,7 @@ use types::{JobId, RawAmount, TxHash};
 use uuid::Uuid;
 
 use super::write::{Closing, apply_in};
-use super::{Event, Finding, Job, JobError, Jobs, NonceFate, Step, VoidProof, repo};
+use super::{Event, Finding, Job, JobError, JobsConfig, NonceFate, Step, VoidProof, repo};
 use crate::lane;
 use crate::sql::bigint;
 
@@ -28,7 +28,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    fn fee(&self) -> Option<RawAmount> {
+    pub(super) fn fee(&self) -> Option<RawAmount> {
         RawAmount::from(self.gas_price).checked_mul(self.gas_used)
     }
 }
@@ -55,74 +55,75 @@ pub struct Verdict {
     pub proof: Option<VoidProof>,
 }
 
-impl Jobs {
-    /// Records a verdict. A replay is no news and no error.
-    pub async fn record_verdict(&self, verdict: &Verdict) -> Result<(), JobError> {
-        let mut tx = self.pool.begin().await?;
-        let job = repo::lock_in(&mut tx, verdict.job).await?;
-        if !note_in(&mut tx, verdict).await? {
-            return Ok(());
-        }
-        self.apply_verdict_in(&mut tx, &job, verdict).await?;
-        tx.commit().await?;
-        Ok(())
+/// Records one verdict, alone. A replay is no news.
+pub(super) async fn record_in(tx: &mut PgConnection, config: &JobsConfig, verdict: &Verdict) -> Result<(), JobError> {
+    let job = repo::lock_in(tx, verdict.job).await?;
+    if !note_in(tx, verdict).await? {
+        return Ok(());
     }
-
-    async fn apply_verdict_in(&self, tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Result<(), JobError> {
-        let mut finding = verdict.finding.clone();
-        if let Evidence::Receipt(receipt) = &verdict.evidence {
-            match (hold_in(tx, job, &receipt.tx_hash).await?, &finding) {
-                (Hold::Current, _) => {}
-                // Called dead, and it paid after all: nobody but a person can say what that means.
-                (Hold::Dead, Finding::Settled { tx_hash }) => {
-                    finding = Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
-                }
-                (Hold::Dead | Hold::Settled, _) => {
-                    tracing::info!(job_id = %job.id, tx_hash = %receipt.tx_hash, "verdict about a closed nonce");
-                    return Ok(());
-                }
+    let mut finding = verdict.finding.clone();
+    if let Evidence::Receipt(receipt) = &verdict.evidence {
+        match (hold_in(tx, &job, &receipt.tx_hash).await?, &finding) {
+            (Hold::Current, _) => {}
+            // Called dead, and it paid after all: nobody but a person can say what that means.
+            (Hold::Dead, Finding::Settled { tx_hash }) => {
+                finding = Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
+            }
+            (Hold::Dead | Hold::Settled, _) => {
+                tracing::info!(job_id = %job.id, tx_hash = %receipt.tx_hash, "verdict about a closed nonce");
+                return Ok(());
             }
         }
-        if finding == Finding::Reopened {
-            return send_again_in(tx, job).await;
-        }
-        let Step::Changed(change) = job.standing().apply(&Event::Verdict(finding.clone()))? else {
-            return Ok(());
-        };
-        if change.nonce != NonceFate::Keep || matches!(finding, Finding::Settled { .. }) {
-            close_attempts_in(tx, job, verdict).await?;
-        }
-        if let Some(proof) = &verdict.proof {
-            let proof = serde_json::to_value(proof)?;
-            sqlx::query("UPDATE jobs SET void_proof = $2 WHERE id = $1")
-                .bind(job.id.as_uuid())
-                .bind(proof)
-                .execute(&mut *tx)
-                .await?;
-        }
-        let paid_in_block = match (&finding, &verdict.evidence) {
-            (Finding::Settled { .. }, Evidence::Receipt(receipt)) => Some(receipt.block_number),
-            _ => None,
-        };
-        apply_in(tx, job, &change, &self.config.schedule, Closing { paid_in_block }).await?;
-        self.look_after_lane_in(tx, job, &finding).await
     }
+    if finding == Finding::Reopened {
+        return send_again_in(tx, &job).await;
+    }
+    let Step::Changed(change) = job.standing().apply(&Event::Verdict(finding.clone()))? else {
+        return Ok(());
+    };
+    if change.nonce != NonceFate::Keep || matches!(finding, Finding::Settled { .. }) {
+        close_attempts_in(tx, &job, verdict).await?;
+        keep_proof_in(tx, &job, verdict.proof.as_ref()).await?;
+    }
+    let paid_in_block = match (&finding, &verdict.evidence) {
+        (Finding::Settled { .. }, Evidence::Receipt(receipt)) => Some(receipt.block_number),
+        _ => None,
+    };
+    apply_in(tx, &job, &change, &config.schedule, Closing { paid_in_block }).await?;
+    look_after_lane_in(tx, config, &job, &finding).await
+}
 
-    /// A foreign transaction at one of our nonces means that somebody else has the key, or that a person used it.
-    async fn look_after_lane_in(&self, tx: &mut PgConnection, job: &Job, finding: &Finding) -> Result<(), JobError> {
-        let (Finding::Void { reason }, Some(payer), Some(nonce)) = (finding, &job.payer, job.nonce) else {
-            return Ok(());
-        };
-        tracing::error!(
-            chain = %job.chain, address = %payer.address, nonce, job_id = %job.id, reason, "foreign transaction at our nonce"
-        );
-        ::metrics::counter!("bursar_execution_foreign_transactions_total", "chain" => job.chain.to_string()).increment(1);
-        if self.config.halt_on_foreign {
-            let reason = format!("nonce {nonce} was used by a transaction that is not ours: {reason}");
-            lane::repo::halt_in(tx, &job.chain, &payer.address, &reason).await?;
-        }
-        Ok(())
+/// With a nonce goes the proof about what was signed at it. A nonce that closes without one leaves none behind: an older
+/// proof says nothing about it.
+async fn keep_proof_in(tx: &mut PgConnection, job: &Job, proof: Option<&VoidProof>) -> Result<(), JobError> {
+    let proof = proof.map(serde_json::to_value).transpose()?;
+    sqlx::query("UPDATE jobs SET void_proof = $2 WHERE id = $1 AND (void_proof IS NOT NULL OR $2::jsonb IS NOT NULL)")
+        .bind(job.id.as_uuid())
+        .bind(proof)
+        .execute(tx)
+        .await?;
+    Ok(())
+}
+
+/// A foreign transaction at one of our nonces means that somebody else has the key, or that a person used it.
+async fn look_after_lane_in(
+    tx: &mut PgConnection,
+    config: &JobsConfig,
+    job: &Job,
+    finding: &Finding,
+) -> Result<(), JobError> {
+    let (Finding::Void { reason }, Some(payer), Some(nonce)) = (finding, &job.payer, job.nonce) else {
+        return Ok(());
+    };
+    tracing::error!(
+        chain = %job.chain, address = %payer.address, nonce, job_id = %job.id, reason, "foreign transaction at our nonce"
+    );
+    ::metrics::counter!("bursar_execution_foreign_transactions_total", "chain" => job.chain.to_string()).increment(1);
+    if config.halt_on_foreign {
+        let reason = format!("nonce {nonce} was used by a transaction that is not ours: {reason}");
+        lane::repo::halt_in(tx, &job.chain, &payer.address, &reason).await?;
     }
+    Ok(())
 }
 
 /// Remembers the verdict; false if it was recorded before.

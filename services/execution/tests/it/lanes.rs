@@ -1,9 +1,11 @@
 //! Nonces: gaps, foreign transactions, halted lanes.
 
+use std::time::Duration;
+
 use chrono::Utc;
 use execution::job::{AttemptKind, Evidence, Finding, State, Verdict, VoidProof};
 use execution::worker::lanes::LaneWorker;
-use std::time::Duration;
+use execution::worker::resend::ResendWorker;
 use testkit::Mining;
 use uuid::Uuid;
 use worker::Tick as _;
@@ -44,8 +46,15 @@ async fn a_gap_that_nobody_holds_is_closed_by_a_filler() {
     lanes.tick().await.unwrap();
     world.worker().tick().await.unwrap();
     world.anvil.mine(1).await;
-    world.anvil.mine(1).await;
-    assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 2);
+    assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 1, "the filler closed the gap");
+    // The node dropped ours together with the one below it; the same bytes go out again.
+    let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
+    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    while mined_nonce(&world.anvil, KEYS[0].1).await < 2 {
+        assert!(tokio::time::Instant::now() < deadline, "the payment never lands");
+        resend.tick().await.unwrap();
+        world.anvil.mine(1).await;
+    }
     assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
     // The filler ends like any cancellation.
     let filler: Uuid = sqlx::query_scalar("SELECT id FROM jobs WHERE filler").fetch_one(&world.pool).await.unwrap();

@@ -47,6 +47,8 @@ async fn stack() -> Stack {
         "#,
         database.url()
     );
+    let pool = database.pool().await;
+    db::migrate::run(&pool, <Execution as service::Service>::migrator().unwrap()).await.unwrap();
     let running = service::launch::<Execution>(&config).await.unwrap();
     let client = rpc::connect_lazy(&rpc::ClientConfig::new(running.url()).with_key(key)).unwrap();
     Stack { running, client, anvil, _database: database }

@@ -249,6 +249,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case checks three signatures, slowly without optimisation.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn a_signature_counts_for_exactly_one_payment(byte in 0_usize..64, bit in 0_u8..8, amount in 6_u64..) {
             let withdrawal = request(1);

@@ -1,0 +1,84 @@
+//! Resident memory of each service: idle, and with a long queue that nobody works off.
+//!
+//! The queue is filled as it would be in earnest: withdrawals are requested and approved while the operator has the chain
+//! switched off. A switched-off chain takes no new requests, so the last approvals are what is given meanwhile.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use proto::execution::v1 as ex;
+use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
+use proto::intent::v1 as pb;
+
+use crate::customer::{Customer, spread};
+use crate::stack::{SERVICES, Stack};
+use crate::table::{Goal, Row, Unit};
+
+const LIMIT_MIB: f64 = 64.0;
+const IN_FLIGHT: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Mebibytes of each service now, in the order of [`SERVICES`].
+pub(crate) fn read(stack: &Stack) -> Result<Vec<f64>> {
+    SERVICES.into_iter().map(|service| resident(stack.pid(service)?)).collect()
+}
+
+/// Rows for the idle services and, if `jobs` is not 0, for a queue of that many.
+pub(crate) async fn rows(stack: &Stack, idle: Vec<f64>, jobs: usize) -> Result<Vec<Row>> {
+    let row = |what: String, now: f64| Row::new(what, Unit::Mebibytes).ours(now).goal(Goal::Below(LIMIT_MIB));
+    let idle_rows = SERVICES.into_iter().zip(&idle);
+    let mut rows: Vec<Row> =
+        idle_rows.map(|(service, now)| row(format!("memory of {service}, idle"), *now)).collect();
+    if jobs > 0 {
+        Box::pin(fill(stack, jobs)).await?;
+        let full = read(stack)?;
+        let both = SERVICES.into_iter().zip(full).zip(idle);
+        rows.extend(both.map(|((service, now), idle)| {
+            row(format!("memory of {service}, {jobs} jobs queued (beside it: idle)"), now).raw(idle)
+        }));
+    }
+    Ok(rows)
+}
+
+async fn fill(stack: &Stack, jobs: usize) -> Result<()> {
+    let customer = Customer::of(stack)?;
+    let (first, second) = (customer.clone(), customer.clone());
+    let request = move |()| {
+        let customer = first.clone();
+        async move {
+            let created = Box::pin(customer.create()).await?;
+            Box::pin(customer.approve(&created, 0)).await?;
+            anyhow::Ok(created)
+        }
+    };
+    let created = Box::pin(spread(vec![(); jobs], IN_FLIGHT, request)).await?;
+    Box::pin(switch_off(stack)).await?;
+    let approve = move |withdrawal: pb::Withdrawal| {
+        let customer = second.clone();
+        async move { Box::pin(customer.approve(&withdrawal, 1)).await }
+    };
+    Box::pin(spread(created, IN_FLIGHT, approve)).await?;
+    let deadline = Instant::now() + PATIENCE;
+    while Box::pin(customer.any(&[pb::WithdrawalStatus::Pending, pb::WithdrawalStatus::Approved])).await? {
+        ensure!(Instant::now() < deadline, "not all jobs are queued after {} s", PATIENCE.as_secs());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+async fn switch_off(stack: &Stack) -> Result<()> {
+    let mut catalogue = CatalogueServiceClient::new(stack.client("execution", "operator")?);
+    let chains = catalogue.list_chains(ex::ListChainsRequest::default()).await?.into_inner().chains;
+    for chain in chains {
+        let chain = Some(ex::Chain { enabled: false, ..chain });
+        catalogue.put_chain(ex::PutChainRequest { chain }).await.context("cannot switch the chain off")?;
+    }
+    Ok(())
+}
+
+fn resident(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("a service is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kibibytes / 1024.0)
+}

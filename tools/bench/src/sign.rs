@@ -1,0 +1,172 @@
+//! Sign requests through the real gateway over gRPC, 64 in flight: each a payment of its own with two valid approvals,
+//! each judged, signed, and durable with its guard and audit records before it is answered. The limit beside it is one
+//! durable insert for each request by as many clients, on the same server.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use chrono::{DateTime, TimeDelta, Utc};
+use ed25519_dalek::{Signer as _, SigningKey};
+use futures::future::try_join_all;
+use proto::signer::v1 as pb;
+use types::{
+    Address, AddressFormat, AssetSymbol, ChainName, JobId, Payment, PaymentDigest, RawAmount, WithdrawalId,
+    approval_message,
+};
+
+use crate::Mode;
+use crate::gateway::{APPROVERS, CHAIN_ID, Gateway, approver};
+use crate::pgbench::{Extent, Load};
+use crate::server::{self, Server};
+use crate::table::{Goal, Row, Unit, median};
+
+const IN_FLIGHT: u32 = 64;
+/// Connections to the gateway: a single one would be served by a single core.
+const CONNECTIONS: u32 = 4;
+const WALLETS: u32 = 8;
+const AMOUNT: u128 = 1_000_000_000_000_000;
+
+pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
+    let seconds = mode.pick(3, 8);
+    let requests = mode.pick(15_000, 60_000);
+    let commits = server.database("commits").await?;
+    let pool = Server::pool(&commits, 2).await?;
+    sqlx::raw_sql(
+        "CREATE TABLE entry (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, content bytea NOT NULL)",
+    )
+    .execute(&pool)
+    .await?;
+    let mut gateway = Box::pin(Gateway::start(server, dir)).await?;
+    let mut desk = Box::pin(Desk::open(&gateway)).await?;
+    Box::pin(rate(&gateway, desk.requests(IN_FLIGHT as usize * 4)?)).await.context("warming up")?;
+    let (mut raw, mut our) = (Vec::new(), Vec::new());
+    for _ in 0..mode.rounds() {
+        server::settle(&pool).await?;
+        raw.push(ceiling(server, &commits, seconds).await?);
+        let prepared = desk.requests(requests)?;
+        server::settle(&pool).await?;
+        our.push(Box::pin(rate(&gateway, prepared)).await?);
+    }
+    Box::pin(verify(&gateway)).await?;
+    gateway.stop().await?;
+    let (raw, our) = (median(&raw), median(&our));
+    Ok(vec![
+        Row::new("durable commit, 64 clients", Unit::PerSecond).raw(raw),
+        Row::new("sign request, guard and audit durable", Unit::PerSecond)
+            .ours(our)
+            .raw(raw)
+            .goal(Goal::OfRaw(1.0)),
+    ])
+}
+
+/// One durable commit for each insert.
+async fn ceiling(server: &Server, database: &str, seconds: u32) -> Result<f64> {
+    let script = "INSERT INTO entry (content) VALUES (decode(repeat('ab', 200), 'hex'));\n";
+    let extent = Extent::Seconds(seconds);
+    server.pgbench.rate(&Load { database, script, clients: IN_FLIGHT, extent, variables: &[] }).await
+}
+
+/// Signs all of these and returns how many a second.
+async fn rate(gateway: &Gateway, requests: Vec<pb::SignTransactionRequest>) -> Result<f64> {
+    let count = requests.len();
+    let clients = (0..CONNECTIONS).map(|_| gateway.as_execution()).collect::<Result<Vec<_>>>()?;
+    let mut shares: Vec<Vec<_>> = vec![Vec::new(); IN_FLIGHT as usize];
+    for (index, request) in requests.into_iter().enumerate() {
+        shares[index % IN_FLIGHT as usize].push(request);
+    }
+    let began = Instant::now();
+    let callers = shares.into_iter().zip(clients.iter().cycle()).map(|(share, client)| {
+        let mut client = client.clone();
+        tokio::spawn(async move {
+            for request in share {
+                let answer = client.sign_transaction(request).await?.into_inner();
+                ensure!(!answer.replayed && !answer.raw_transaction.is_empty(), "nothing new was signed");
+            }
+            Ok(())
+        })
+    });
+    for finished in try_join_all(callers).await? {
+        finished?;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Speed that broke the audit chain would be worth nothing.
+async fn verify(gateway: &Gateway) -> Result<()> {
+    let answer = gateway.as_operator()?.verify_audit(pb::VerifyAuditRequest::default()).await?.into_inner();
+    ensure!(answer.intact, "the audit chain is broken: {}", answer.problem);
+    Ok(())
+}
+
+/// Makes requests: distinct payments, each with approvals of its own, nonces in order.
+struct Desk {
+    group: String,
+    wallets: Vec<String>,
+    approvers: Vec<(&'static str, SigningKey)>,
+    chain: ChainName,
+    asset: AssetSymbol,
+    made: usize,
+}
+
+impl Desk {
+    async fn open(gateway: &Gateway) -> Result<Desk> {
+        let (group, wallets) = gateway.wallets(WALLETS).await?;
+        let approvers = APPROVERS.into_iter().map(|name| (name, approver(name))).collect();
+        Ok(Desk { group, wallets, approvers, chain: "bsc".parse()?, asset: "BNB".parse()?, made: 0 })
+    }
+
+    fn requests(&mut self, count: usize) -> Result<Vec<pb::SignTransactionRequest>> {
+        let expires_at = Utc::now() + TimeDelta::hours(1);
+        let from = self.made;
+        self.made += count;
+        (from..self.made).map(|number| self.request(number, expires_at)).collect()
+    }
+
+    fn request(&self, number: usize, expires_at: DateTime<Utc>) -> Result<pb::SignTransactionRequest> {
+        let (id, job) = (WithdrawalId::new(), JobId::new());
+        let destination = Address::from_body(AddressFormat::Evm, rand::random());
+        let amount = RawAmount::from(AMOUNT);
+        let payment =
+            Payment { id, chain: &self.chain, asset: &self.asset, destination: &destination, amount };
+        let digest = PaymentDigest::compute(&payment);
+        let approvals = self.approvers.iter().map(|(name, key)| pb::ApprovalProof {
+            approver: (*name).to_owned(),
+            signature: key.sign(&approval_message(digest, name, expires_at.timestamp())).to_bytes().to_vec(),
+            expires_at: Some(proto::time::timestamp(expires_at)),
+        });
+        let withdrawal = pb::WithdrawalAuthorization {
+            withdrawal_id: id.to_string(),
+            asset: self.asset.to_string(),
+            requested_by: "requester".to_owned(),
+            approvals: approvals.collect(),
+        };
+        let (wallet, nonce) = (number % self.wallets.len(), number / self.wallets.len());
+        let transfer = pb::NativeTransfer {
+            from: self.wallets[wallet].clone(),
+            to: destination.to_string(),
+            amount_wei: amount.to_string(),
+        };
+        Ok(pb::SignTransactionRequest {
+            idempotency_key: format!("{job}/1"),
+            chain: self.chain.to_string(),
+            wallet_group_id: self.group.clone(),
+            derivation_index: u32::try_from(wallet)?,
+            tx_intent: Some(pb::TxIntent { action: Some(pb::tx_intent::Action::NativeTransfer(transfer)) }),
+            parameters: Some(pb::sign_transaction_request::Parameters::Evm(pb::EvmParameters {
+                chain_id: CHAIN_ID,
+                nonce: u64::try_from(nonce)?,
+                gas_limit: 21_000,
+                max_fee_per_gas: "5000000000".to_owned(),
+                max_priority_fee_per_gas: "1000000000".to_owned(),
+                gas_price: String::new(),
+            })),
+            authorization: Some(pb::Authorization {
+                kind: Some(pb::authorization::Kind::Withdrawal(withdrawal)),
+                void_attestation: None,
+            }),
+            job_id: job.to_string(),
+            lease_epoch: 1,
+        })
+    }
+}

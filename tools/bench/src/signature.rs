@@ -1,0 +1,118 @@
+//! Signatures on one core: the gateway's own code, libsecp256k1 alone, and a whole transaction beside alloy's.
+
+use std::time::{Duration, Instant};
+
+use alloy::consensus::{SignableTransaction as _, TxEip1559, TxEnvelope};
+use alloy::eips::eip2718::Encodable2718 as _;
+use alloy::signers::SignerSync as _;
+use alloy::signers::local::PrivateKeySigner;
+use alloy_primitives::{TxKind, U256};
+use anyhow::{Context as _, Result};
+use secp256k1::{Message, SECP256K1, SecretKey};
+use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
+use signer_gateway::keys::{Coin, KeyRing, seed_from_phrase};
+use types::{Address, AddressFormat, RawAmount, WalletGroupId};
+
+use crate::Mode;
+use crate::table::{Goal, Row, Unit, median};
+
+/// A key of the development phrase; worthless.
+const KEY: [u8; 32] = [0x59; 32];
+/// The clock is read once for this many.
+const ROUND: u64 = 64;
+const MAX_FEE: u128 = 5_000_000_000;
+const TIP: u128 = 1_000_000_000;
+const GAS: u64 = 21_000;
+
+pub(crate) fn rows(mode: Mode) -> Result<Vec<Row>> {
+    let span = Duration::from_millis(mode.pick(500, 2000));
+    let bench = Keys::new()?;
+    let (mut raw, mut ours, mut whole, mut alloy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..mode.rounds() {
+        raw.push(per_second(span, |n| bench.libsecp256k1(n))?);
+        ours.push(per_second(span, |n| bench.gateway(n))?);
+        whole.push(per_second(span, |n| bench.gateway_transaction(n))?);
+        alloy.push(per_second(span, |n| bench.alloy_transaction(n))?);
+    }
+    let raw = median(&raw);
+    Ok(vec![
+        Row::new("signature, one core", Unit::PerSecond).ours(median(&ours)).raw(raw).goal(Goal::OfRaw(0.9)),
+        Row::new("EIP-1559 transfer derived, built, signed, one core", Unit::PerSecond)
+            .ours(median(&whole))
+            .raw(raw)
+            .peer("alloy, k256", median(&alloy))
+            .goal(Goal::OfPeer(1.0)),
+    ])
+}
+
+fn per_second(span: Duration, mut once: impl FnMut(u64) -> Result<u8>) -> Result<f64> {
+    let began = Instant::now();
+    let mut done = 0;
+    while began.elapsed() < span {
+        for _ in 0..ROUND {
+            // Whatever comes out is looked at, or the compiler might leave the work out.
+            std::hint::black_box(once(done)?);
+            done += 1;
+        }
+    }
+    Ok(done as f64 / began.elapsed().as_secs_f64())
+}
+
+struct Keys {
+    secret: SecretKey,
+    ring: KeyRing,
+    group: WalletGroupId,
+    alloy: PrivateKeySigner,
+}
+
+impl Keys {
+    fn new() -> Result<Keys> {
+        let (ring, group) = (KeyRing::default(), WalletGroupId::new());
+        ring.insert(group, &seed_from_phrase(devstack::DEV_MNEMONIC, "")?)?;
+        let alloy = PrivateKeySigner::from_slice(&KEY)?;
+        Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, ring, group, alloy })
+    }
+
+    fn libsecp256k1(&self, number: u64) -> Result<u8> {
+        let signature = SECP256K1.sign_ecdsa_recoverable(Message::from_digest(digest(number)), &self.secret);
+        Ok(signature.serialize_compact().1[0])
+    }
+
+    fn gateway(&self, number: u64) -> Result<u8> {
+        let wallet = self.ring.wallet(self.group, Coin::Ethereum, 0)?;
+        Ok(wallet.sign(digest(number))?.compact[0])
+    }
+
+    fn gateway_transaction(&self, number: u64) -> Result<u8> {
+        let wallet = self.ring.wallet(self.group, Coin::Ethereum, 0)?;
+        let from = Address::from_body(AddressFormat::Evm, wallet.address_body());
+        let to = Address::from_body(AddressFormat::Evm, [0x42; 20]);
+        let action = Action::Transfer { to, amount: RawAmount::from(u128::from(number) + 1) };
+        let fee = EvmFee::Eip1559 { max_fee: MAX_FEE, max_priority_fee: TIP };
+        let parameters = Parameters::Evm(EvmParameters { chain_id: 56, nonce: number, gas_limit: GAS, fee });
+        let signed = Unsigned::build(from, &action, &parameters)?.sign(&wallet)?;
+        signed.raw.last().copied().context("a transaction has bytes")
+    }
+
+    fn alloy_transaction(&self, number: u64) -> Result<u8> {
+        let unsigned = TxEip1559 {
+            chain_id: 56,
+            nonce: number,
+            gas_limit: GAS,
+            max_fee_per_gas: MAX_FEE,
+            max_priority_fee_per_gas: TIP,
+            to: TxKind::Call([0x42; 20].into()),
+            value: U256::from(number) + U256::from(1),
+            ..TxEip1559::default()
+        };
+        let signature = self.alloy.sign_hash_sync(&unsigned.signature_hash())?;
+        let raw = TxEnvelope::from(unsigned.into_signed(signature)).encoded_2718();
+        raw.last().copied().context("a transaction has bytes")
+    }
+}
+
+fn digest(number: u64) -> [u8; 32] {
+    let mut digest = [7; 32];
+    digest[..8].copy_from_slice(&number.to_be_bytes());
+    digest
+}
