@@ -415,3 +415,27 @@ async fn the_inbox_lets_a_message_act_once() {
     let mut tx = base.pool.begin().await.unwrap();
     assert!(!db::inbox::first_time_in(&mut tx, id).await.unwrap());
 }
+
+/// That the running span's context is what gets stored is telemetry's own test; here, that what is stored arrives.
+#[tokio::test]
+async fn the_stored_trace_arrives_and_a_broken_one_holds_nothing_back() {
+    let base = base(OUTBOX_SCHEMA).await;
+    let receiver = Receiver::default();
+    for (aggregate, trace) in [
+        ("a", r#"{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}"#),
+        ("b", r#"["not", "a", "trace"]"#),
+    ] {
+        enqueue(&base.pool, aggregate, aggregate).await;
+        sqlx::query("UPDATE outbox SET trace = $1::jsonb WHERE aggregate = $2")
+            .bind(trace)
+            .bind(aggregate)
+            .execute(&base.pool)
+            .await
+            .unwrap();
+    }
+    let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
+    assert_eq!(drain(&relay).await.delivered, 2);
+    let mut ids: Vec<_> = receiver.0.traces.lock().unwrap().iter().map(|trace| trace.trace_id()).collect();
+    ids.sort();
+    assert_eq!(ids, [None, Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned())]);
+}

@@ -56,16 +56,22 @@ pub fn message(
             gas_used: cost.units.to_string(),
             gas_price: cost.unit_price.to_string(),
         }),
-        Finding::Reverted { tx, block, cost, reason, value_moved } => Wire::Reverted(execution::Reverted {
-            tx_hash: tx.to_string(),
-            block_number: block.number,
-            gas_used: cost.units.to_string(),
-            gas_price: cost.unit_price.to_string(),
-            reason: reason.clone(),
-            value_moved: *value_moved,
-            attestation: if *value_moved { Vec::new() } else { key.attest(watch.job, &[*tx], at) },
-            attested_at: (!value_moved).then(|| timestamp(at)),
-        }),
+        Finding::Reverted { tx, block, cost, reason, value_moved } => {
+            // What is final at the nonce closes it for every transaction of the round.
+            let void: Vec<TxHash> =
+                if *value_moved { Vec::new() } else { watch.present().map(|tx| tx.hash).collect() };
+            Wire::Reverted(execution::Reverted {
+                tx_hash: tx.to_string(),
+                block_number: block.number,
+                gas_used: cost.units.to_string(),
+                gas_price: cost.unit_price.to_string(),
+                reason: reason.clone(),
+                value_moved: *value_moved,
+                attestation: if *value_moved { Vec::new() } else { key.attest(watch.job, &void, at) },
+                attested_at: (!value_moved).then(|| timestamp(at)),
+                void_tx_hashes: void.iter().map(ToString::to_string).collect(),
+            })
+        }
         Finding::Void { foreign, reason } => {
             let hashes: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
             Wire::Void(execution::VoidProof {

@@ -303,8 +303,7 @@ fn parse_finding(
         }
         F::Reverted(it) => {
             let receipt = parse_receipt(mistakes, &it.tx_hash, it.block_number, &it.gas_used, &it.gas_price)?;
-            let hashes = [it.tx_hash.clone()];
-            *proof = parse_proof(mistakes, &hashes, &it.attestation, it.attested_at.as_ref());
+            *proof = parse_proof(mistakes, &it.void_tx_hashes, &it.attestation, it.attested_at.as_ref());
             (Finding::Reverted { reason: it.reason, value_moved: it.value_moved }, Evidence::Receipt(receipt))
         }
         F::Void(it) => {
