@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use ed25519_dalek::{Signer, SigningKey};
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
@@ -78,19 +78,24 @@ impl Customer {
 
     /// Waits until the withdrawal is completed; any other end is a failure of the test.
     pub async fn completed(&self, id: &str, patience: Duration) -> Result<pb::Withdrawal> {
-        let deadline = tokio::time::Instant::now() + patience;
-        loop {
-            let found = self.status(id).await?;
-            match found.status() {
-                pb::WithdrawalStatus::Completed => return Ok(found),
-                pb::WithdrawalStatus::Pending | pb::WithdrawalStatus::Approved | pb::WithdrawalStatus::Queued => {}
-                other => bail!("withdrawal {id} ended as {}: {}", other.as_str_name(), found.failure_reason),
-            }
-            if tokio::time::Instant::now() > deadline {
-                bail!("withdrawal {id} is still {} ({})", found.status().as_str_name(), found.blocked_reason);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let what = format!("withdrawal {id} to be completed");
+        let ended = testkit::wait_for_value(&what, patience, || async {
+            let found = self.status(id).await;
+            let waiting = found.as_ref().is_ok_and(|w| {
+                use pb::WithdrawalStatus as S;
+                matches!(w.status(), S::Pending | S::Approved | S::Queued)
+            });
+            (!waiting).then_some(found)
+        });
+        let found = ended.await?;
+        let status = found.status();
+        ensure!(
+            status == pb::WithdrawalStatus::Completed,
+            "withdrawal {id} ended as {}: {}",
+            status.as_str_name(),
+            found.failure_reason
+        );
+        Ok(found)
     }
 }
 
@@ -117,16 +122,13 @@ where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
+    let answer = testkit::wait_for_value("the service to answer", Duration::from_secs(60), || async {
         match call().await {
-            Ok(answer) => return Ok(answer.into_inner()),
-            Err(status) if passing(&status) && tokio::time::Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Err(status) => return Err(status.into()),
+            Err(status) if passing(&status) => None,
+            other => Some(other),
         }
-    }
+    });
+    Ok(answer.await?.into_inner())
 }
 
 fn passing(status: &tonic::Status) -> bool {

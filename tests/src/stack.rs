@@ -123,17 +123,9 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether a service that the test started has ended by itself.
-    pub fn ended(&mut self, service: &str) -> Result<bool> {
-        let child = self.restarted.get_mut(service).with_context(|| format!("{service} was not started here"))?;
-        Ok(child.try_wait()?.is_some())
-    }
-
-    /// The last lines of a service's log, for a failed test's message.
-    pub fn log_tail(&self, service: &str) -> String {
-        let text = self.part(service).ok().and_then(|p| std::fs::read_to_string(&p.log).ok()).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().rev().take(15).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    /// The process of a service that the test itself started.
+    pub fn started(&mut self, service: &str) -> Result<&mut std::process::Child> {
+        self.restarted.get_mut(service).with_context(|| format!("{service} was not started here"))
     }
 }
 

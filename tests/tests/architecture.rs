@@ -32,6 +32,9 @@ const TOOL_LIBS: &[&str] = &["chain", "db", "devstack", "proto", "rpc", "telemet
 
 const TOOLS: &[&str] = &["bench", "bursar", "tron-devnet"];
 
+/// The benchmark measures the signer's own signing code, beside the whole gateway over its contract.
+const MEASURED: (&str, &str) = ("bench", "signer-gateway");
+
 fn metadata() -> Metadata {
     MetadataCommand::new().no_deps().exec().expect("cargo metadata describes this workspace")
 }
@@ -45,8 +48,11 @@ fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         }
         (*name, deps)
     });
-    let tools = TOOLS.iter().map(|name| (*name, TOOL_LIBS.iter().copied().collect()));
-    let tests = ("tests", ["proto", "rpc", "types"].into());
+    let tools = TOOLS.iter().map(|name| {
+        let measured = (*name == MEASURED.0).then_some(MEASURED.1);
+        (*name, TOOL_LIBS.iter().copied().chain(measured).collect())
+    });
+    let tests = ("tests", ["proto", "rpc", "testkit", "types"].into());
     libs.chain(services).chain(tools).chain([tests]).collect()
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -47,15 +47,9 @@ async fn crash_at(stack: &mut Stack, customer: &Customer, service: &str, point: 
     stack.kill(service)?;
     stack.start_again(service, &[("BURSAR_CRASH_POINT", point)])?;
     let orders = order_some(customer, 4).await?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !stack.ended(service)? {
-        ensure!(
-            tokio::time::Instant::now() < deadline,
-            "{service} never came to {point}\n{}",
-            stack.log_tail(service)
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let child = stack.started(service)?;
+    let what = format!("{service} to die at {point}");
+    testkit::wait_for_value(&what, PATIENCE, || std::future::ready(child.try_wait().transpose())).await?;
     stack.start_again(service, &[])?;
     all_completed(customer, &orders).await.with_context(|| format!("after a crash at {point}"))?;
     Ok(orders)

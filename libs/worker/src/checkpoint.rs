@@ -2,7 +2,7 @@
 //!
 //! A worker passes a checkpoint after each step that another one must be able to take over from. In production that costs
 //! nothing. A test build may be killed there (`crash_point`), and a test in the same process may have the worker stand still
-//! there for ever, drop it, and let another one go on.
+//! there, drop it or let another one overtake it, and see what the chain says.
 
 use std::sync::Arc;
 
@@ -20,13 +20,22 @@ pub struct Checkpoints {
 struct Halt {
     name: &'static str,
     reached: watch::Sender<bool>,
+    released: watch::Sender<bool>,
 }
 
 impl Checkpoints {
-    /// Whoever passes `name` never comes back.
+    /// Whoever passes `name` stands still until released, if ever.
     #[must_use]
     pub fn halting_at(name: &'static str) -> Self {
-        Self { halt: Some(Arc::new(Halt { name, reached: watch::Sender::new(false) })) }
+        let (reached, released) = (watch::Sender::new(false), watch::Sender::new(false));
+        Self { halt: Some(Arc::new(Halt { name, reached, released })) }
+    }
+
+    /// Lets whoever stands still go on, as a process does that was paused for too long.
+    pub fn release(&self) {
+        if let Some(halt) = &self.halt {
+            halt.released.send_replace(true);
+        }
     }
 
     /// Waits until somebody stands still at the checkpoint.
@@ -41,7 +50,8 @@ impl Checkpoints {
         crash_point(name);
         if let Some(halt) = self.halt.as_ref().filter(|halt| halt.name == name) {
             halt.reached.send_replace(true);
-            std::future::pending::<()>().await;
+            // The sender lives as long as we do.
+            let _ = halt.released.subscribe().wait_for(|released| *released).await;
         }
     }
 }

@@ -44,7 +44,6 @@ mod armed {
             std::process::abort();
         }
     }
-
 }
 
 #[cfg(test)]

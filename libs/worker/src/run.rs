@@ -36,8 +36,11 @@ impl Loop {
     /// A loop that looks at least once every `longest_pause`.
     #[must_use]
     pub fn new(name: impl Into<String>, longest_pause: Duration) -> Self {
-        let backoff =
-            Backoff { base: Duration::from_millis(100), cap: Some(Duration::from_secs(10)), max_tries: u32::MAX };
+        let backoff = Backoff {
+            base: Duration::from_millis(100),
+            cap: Some(Duration::from_secs(10)),
+            max_tries: u32::MAX,
+        };
         Self { name: name.into(), longest_pause, backoff, sleeper: None }
     }
 
@@ -72,7 +75,13 @@ impl Loop {
                     let pause = self.backoff.delay(failures);
                     failures = failures.saturating_add(1);
                     let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                    tracing::warn!(worker = self.name, error = chain(&error), failures, pause_ms, "tick failed");
+                    tracing::warn!(
+                        worker = self.name,
+                        error = chain(&error),
+                        failures,
+                        pause_ms,
+                        "tick failed"
+                    );
                     stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                     continue;
                 }
@@ -152,7 +161,8 @@ mod tests {
     async fn a_failed_tick_is_tried_again_and_a_stop_lets_the_running_one_finish() {
         let (ticks, finished) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let stop = CancellationToken::new();
-        let worker = Counting { ticks: Arc::clone(&ticks), stop: stop.clone(), finished: Arc::clone(&finished) };
+        let worker =
+            Counting { ticks: Arc::clone(&ticks), stop: stop.clone(), finished: Arc::clone(&finished) };
         Loop::new("counting", Duration::from_secs(60)).run(worker, stop).await;
         assert_eq!(ticks.load(Ordering::SeqCst), 3);
         assert_eq!(finished.load(Ordering::SeqCst), 1);

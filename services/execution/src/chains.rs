@@ -92,7 +92,9 @@ impl Chains {
     }
 
     fn adopt(&self, settings: Chain) -> Result<Arc<ChainHandle>, ChainsError> {
-        if let Some(known) = self.cached(&settings.name).filter(|known| known.settings.revision == settings.revision) {
+        if let Some(known) =
+            self.cached(&settings.name).filter(|known| known.settings.revision == settings.revision)
+        {
             return Ok(known);
         }
         let name = settings.name.clone();

@@ -70,6 +70,8 @@ impl Service for Execution {
                 Ok::<(), BoxError>(())
             });
         }
+        // Loaded before the server is made, so that each chain has a health check of its own name.
+        parts.chains.reload().await?;
         let server = self::rpc::services(ctx.server(), &ctx.pool(), &parts);
         ctx.serve(server).await
     }
@@ -81,7 +83,12 @@ impl Service for Execution {
             .default_value("withdrawal")
             .value_parser(["withdrawal"])
             .help("Queue to work on");
-        vec![clap::Command::new("work").about("Run the workers of one chain and queue alone").arg(chain).arg(queue)]
+        vec![
+            clap::Command::new("work")
+                .about("Run the workers of one chain and queue alone")
+                .arg(chain)
+                .arg(queue),
+        ]
     }
 
     async fn command(name: &str, arguments: &clap::ArgMatches, ctx: Context<Config>) -> Result<(), BoxError> {

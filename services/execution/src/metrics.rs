@@ -10,7 +10,8 @@ pub(crate) fn job_changed(job: &Job, change: &Change) {
     let queue = job.queue.as_str();
     let chain = job.chain.to_string();
     if change.count_try {
-        metrics::counter!("bursar_execution_tries_failed_total", "queue" => queue, "chain" => chain.clone()).increment(1);
+        metrics::counter!("bursar_execution_tries_failed_total", "queue" => queue, "chain" => chain.clone())
+            .increment(1);
     }
     match &change.to {
         State::Confirmed { .. } | State::Failed { .. } | State::Parked { .. } => {
@@ -31,7 +32,8 @@ pub(crate) fn job_changed(job: &Job, change: &Change) {
 /// A job's bytes went out.
 pub(crate) fn job_sent(job: &Job) {
     let (queue, chain) = (job.queue.as_str(), job.chain.to_string());
-    metrics::counter!("bursar_execution_jobs_sent_total", "queue" => queue, "chain" => chain.clone()).increment(1);
+    metrics::counter!("bursar_execution_jobs_sent_total", "queue" => queue, "chain" => chain.clone())
+        .increment(1);
     metrics::histogram!("bursar_execution_processing_seconds", "queue" => queue, "chain" => chain)
         .record(seconds_since(job.created_at));
 }

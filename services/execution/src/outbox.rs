@@ -42,7 +42,12 @@ impl Told {
     }
 
     pub fn watch(request: &confirmation::PutWatchRequest) -> Self {
-        Self { aggregate: request.job_id.clone(), topic: PUT_WATCH, payload: request.encode_to_vec(), trace: None }
+        Self {
+            aggregate: request.job_id.clone(),
+            topic: PUT_WATCH,
+            payload: request.encode_to_vec(),
+            trace: None,
+        }
     }
 
     pub fn chain(settings: confirmation::ChainSettings) -> Self {
@@ -64,7 +69,12 @@ impl Told {
             at: Some(proto::time::timestamp(chrono::Utc::now())),
             progress: Some(progress),
         };
-        Self { aggregate: withdrawal_id, topic: RECORD_PROGRESS, payload: request.encode_to_vec(), trace: None }
+        Self {
+            aggregate: withdrawal_id,
+            topic: RECORD_PROGRESS,
+            payload: request.encode_to_vec(),
+            trace: None,
+        }
     }
 }
 
@@ -91,7 +101,8 @@ async fn write_in(tx: &mut PgConnection, messages: &[Told]) -> Result<(), Outbox
     sorted.sort_by(|a, b| a.aggregate.cmp(&b.aggregate));
     let mut traces = Vec::with_capacity(sorted.len());
     for told in &sorted {
-        traces.push(serde_json::to_value(told.trace.as_ref().unwrap_or(&running)).map_err(OutboxError::Trace)?);
+        traces
+            .push(serde_json::to_value(told.trace.as_ref().unwrap_or(&running)).map_err(OutboxError::Trace)?);
     }
     sqlx::query(include_str!("../queries/tell_many.sql"))
         .bind(sorted.iter().map(|told| told.aggregate.as_str()).collect::<Vec<_>>())

@@ -6,20 +6,28 @@ mod execution;
 mod parse;
 mod wallet;
 
-use std::sync::Arc;
-
 use proto::execution::v1::catalogue_service_server::CatalogueServiceServer;
 use proto::execution::v1::consolidation_service_server::ConsolidationServiceServer;
 use proto::execution::v1::execution_service_server::ExecutionServiceServer;
 use proto::execution::v1::wallet_service_server::WalletServiceServer;
 use rpc::Server;
 use sqlx::PgPool;
+use types::ChainName;
 
+use crate::chains::{ChainHandle, Chains};
 use crate::worker::supervisor::Parts;
 
 /// Adds the services and the health checks to a server.
 pub(crate) fn services(server: Server, pool: &PgPool, parts: &Parts) -> Server {
     let (signer, chains) = (parts.signer.clone(), parts.chains.clone());
+    // Chains known at the start have a check of their own name; `chains` speaks for all, also for those that came later.
+    let server = parts.chains.loaded().into_iter().fold(server, |server, chain| {
+        let (chains, name) = (parts.chains.clone(), chain.settings.name.clone());
+        server.check(format!("chain/{name}"), false, move || {
+            let (chains, name) = (chains.clone(), name.clone());
+            async move { probe_chains(&chains, Some(&name)).await }
+        })
+    });
     server
         .service(CatalogueServiceServer::new(catalogue::CatalogueRpc::new(crate::catalogue(pool))))
         .service(WalletServiceServer::new(wallet::WalletRpc::new(parts.wallets.clone())))
@@ -31,19 +39,25 @@ pub(crate) fn services(server: Server, pool: &PgPool, parts: &Parts) -> Server {
         })
         .check("chains", false, move || {
             let chains = chains.clone();
-            async move { probe_chains(&chains).await }
+            async move { probe_chains(&chains, None).await }
         })
 }
 
-/// Every chain in use must have a node that answers; each node that does not is named.
-async fn probe_chains(chains: &crate::chains::Chains) -> Result<(), String> {
-    let loaded: Vec<Arc<crate::chains::ChainHandle>> = chains.loaded();
+/// Asks the nodes of one chain, or of all that are enabled; each one that does not answer is named.
+async fn probe_chains(chains: &Chains, only: Option<&ChainName>) -> Result<(), String> {
     let mut problems = Vec::new();
-    for chain in loaded.iter().filter(|chain| chain.settings.enabled) {
+    let wanted = |chain: &ChainHandle| {
+        let settings = &chain.settings;
+        only.map_or(settings.enabled, |name| settings.name == *name)
+    };
+    for chain in chains.loaded().into_iter().filter(|chain| wanted(chain)) {
         for node in chain.edge.probe().await {
             let name = format!("{}/{}", chain.settings.name, node.name);
-            ::metrics::gauge!("bursar_execution_node_usable", "node" => name.clone())
-                .set(if node.usable { 1.0 } else { 0.0 });
+            ::metrics::gauge!("bursar_execution_node_usable", "node" => name.clone()).set(if node.usable {
+                1.0
+            } else {
+                0.0
+            });
             if !node.usable {
                 let why = node.last_error.map(|error| error.to_string()).unwrap_or_default();
                 problems.push(format!("chain/{name}: {why}"));

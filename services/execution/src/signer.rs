@@ -25,13 +25,22 @@ const FREEZE_FROZEN: &str = "FREEZE_FROZEN";
 /// What came of asking for a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signed {
-    Bytes { raw: Vec<u8>, claimed_hash: Option<TxHash> },
+    Bytes {
+        raw: Vec<u8>,
+        claimed_hash: Option<TxHash>,
+    },
     /// Not now, and it has not: a limit over time is reached. The nonce must not wait for it.
-    NotNow { reason: String },
+    NotNow {
+        reason: String,
+    },
     /// The signer will not sign this, and has not. `reason` is its stable word.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
     /// Nobody knows whether it signed: the same request again.
-    Unknown { error: String },
+    Unknown {
+        error: String,
+    },
     /// It has seen a newer lease for this job: we are no longer its worker.
     Fenced,
 }

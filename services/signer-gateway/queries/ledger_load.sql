@@ -24,8 +24,15 @@ SELECT
     ARRAY(SELECT frozen.chain FROM freezes AS frozen) AS frozen
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[])
      WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, place)
-LEFT JOIN signing_records AS record ON record.idempotency_key = item.key
-LEFT JOIN payments AS payment ON payment.payment = item.payment
-LEFT JOIN slots AS slot ON slot.chain = item.chain AND slot.wallet = item.wallet AND slot.nonce = item.nonce
-LEFT JOIN fences AS fence ON fence.job_id = item.job_id
-LEFT JOIN operation_wallets AS wallet ON wallet.chain = item.chain AND wallet.address = item.destination
+-- LIMIT keeps each lookup a lookup: a plan cached while the tables were small would otherwise join by reading them whole.
+LEFT JOIN LATERAL (
+    SELECT * FROM signing_records WHERE idempotency_key = item.key LIMIT 1
+) AS record ON true
+LEFT JOIN LATERAL (SELECT * FROM payments WHERE payments.payment = item.payment LIMIT 1) AS payment ON true
+LEFT JOIN LATERAL (
+    SELECT * FROM slots WHERE chain = item.chain AND wallet = item.wallet AND nonce = item.nonce LIMIT 1
+) AS slot ON true
+LEFT JOIN LATERAL (SELECT * FROM fences WHERE job_id = item.job_id LIMIT 1) AS fence ON true
+LEFT JOIN LATERAL (
+    SELECT * FROM operation_wallets WHERE chain = item.chain AND address = item.destination LIMIT 1
+) AS wallet ON true

@@ -136,8 +136,8 @@ fn config(database: &str, port: u16, callers: [(&str, &String); 2]) -> Result<Ta
     });
     set(&mut config, &["server"], "listen", format!("127.0.0.1:{port}").into());
     set(&mut config, &["database"], "url", database.into());
-    set(&mut config, &["auth"], "keys", keys.collect());
-    set(&mut config, &["policy"], "approvers", approvers.collect());
+    set(&mut config, &["auth"], "keys", Value::Array(keys.collect()));
+    set(&mut config, &["policy"], "approvers", Value::Array(approvers.collect()));
     set(&mut config, &["chains", "bsc"], "chain_id", i64::try_from(CHAIN_ID)?.into());
     Ok(config)
 }

@@ -7,7 +7,8 @@ use types::{Address, AssetId, ChainName, Decimals};
 use super::{Asset, Chain, ChainKind, Finality};
 use crate::sql::{amount, bad_column, bigint, count, text, unsigned};
 
-const CHAIN: &str = "SELECT name, kind, network_id, nodes, finality, depth, dynamic_fees, max_gas_price::text,
+const CHAIN: &str =
+    "SELECT name, kind, network_id, nodes, finality, depth, dynamic_fees, max_gas_price::text,
     max_fee::text, bump_after_seconds, enabled, native_asset, revision FROM chains";
 
 pub(crate) async fn chains(db: impl PgExecutor<'_>) -> Result<Vec<Chain>, sqlx::Error> {
@@ -21,7 +22,10 @@ pub(crate) async fn chain(db: impl PgExecutor<'_>, name: &ChainName) -> Result<O
 }
 
 /// The chain, locked: whoever changes the catalogue of a chain does it one at a time, in the order of revisions.
-pub(crate) async fn lock_chain_in(tx: &mut PgConnection, name: &ChainName) -> Result<Option<Chain>, sqlx::Error> {
+pub(crate) async fn lock_chain_in(
+    tx: &mut PgConnection,
+    name: &ChainName,
+) -> Result<Option<Chain>, sqlx::Error> {
     let sql = sqlx::AssertSqlSafe(format!("{CHAIN} WHERE name = $1 FOR UPDATE"));
     sqlx::query(sql).bind(name.as_str()).fetch_optional(tx).await?.as_ref().map(read_chain).transpose()
 }
@@ -59,7 +63,10 @@ pub(crate) async fn put_chain_in(tx: &mut PgConnection, chain: &Chain) -> Result
 const ASSET: &str = "SELECT a.id, a.chain, a.symbol, a.contract_address, a.decimals, a.enabled,
     a.min_withdrawal_raw::text, c.kind FROM assets AS a JOIN chains AS c ON c.name = a.chain";
 
-pub(crate) async fn assets(db: impl PgExecutor<'_>, chain: Option<&ChainName>) -> Result<Vec<Asset>, sqlx::Error> {
+pub(crate) async fn assets(
+    db: impl PgExecutor<'_>,
+    chain: Option<&ChainName>,
+) -> Result<Vec<Asset>, sqlx::Error> {
     let sql = format!("{ASSET} WHERE $1::text IS NULL OR a.chain = $1 ORDER BY a.chain, a.symbol");
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(chain.map(ChainName::as_str)).fetch_all(db).await?;
     rows.iter().map(read_asset).collect()

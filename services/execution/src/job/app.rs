@@ -150,7 +150,9 @@ async fn enqueue_group(
             Ok(answers)
         };
         match written.await {
-            Err(JobError::Database(error)) if tries < TRIES && db::classify(&error) == db::Fault::Contention => {
+            Err(JobError::Database(error))
+                if tries < TRIES && db::classify(&error) == db::Fault::Contention =>
+            {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(5 * u64::from(tries))).await;
             }

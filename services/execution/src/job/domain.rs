@@ -100,21 +100,35 @@ pub enum Event {
     /// A worker took it, under a lease.
     Claimed,
     /// It cannot go on for a reason outside of it: no liquidity, a node or the signer away. Costs no try.
-    Blocked { reason: String },
+    Blocked {
+        reason: String,
+    },
     /// It was tried and failed for the moment. Costs a try.
-    TryFailed { error: String },
+    TryFailed {
+        error: String,
+    },
     /// Bytes are stored and were offered to the nodes.
     Sent,
     /// The signer refuses for the time being and has signed nothing at the nonce: it waits without one.
-    RefusedForNow { reason: String },
+    RefusedForNow {
+        reason: String,
+    },
     /// The signer, or the rules, will never allow this payment.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
     /// The signer refuses even the cancellation and never signed anything at the nonce: it can be handed on.
-    NonceUnusable { reason: String },
+    NonceUnusable {
+        reason: String,
+    },
     /// What came back cannot be explained; a person must look.
-    Inexplicable { reason: String },
+    Inexplicable {
+        reason: String,
+    },
     /// An operator gives it up.
-    CancelAsked { reason: String },
+    CancelAsked {
+        reason: String,
+    },
     /// An operator wants it tried now.
     RetryAsked,
     Verdict(Finding),
@@ -323,7 +337,9 @@ impl Standing {
             State::Parked { reason: why } => match finding {
                 Finding::Settled { tx_hash } => self.settled(*tx_hash),
                 // It stays with the person, but what is final about its nonce is noted.
-                Finding::Reverted { reason, .. } => self.note_on_parked(why, reason, NonceFate::ClosedByPayment),
+                Finding::Reverted { reason, .. } => {
+                    self.note_on_parked(why, reason, NonceFate::ClosedByPayment)
+                }
                 Finding::Void { reason } => self.note_on_parked(why, reason, NonceFate::ClosedByForeign),
                 Finding::Cancelled => self.failed(self.reason_to_give_up(), NonceFate::ClosedByCancellation),
                 Finding::Stuck | Finding::Reopened | Finding::Contradicted { .. } => Step::AlreadyApplied,
@@ -335,7 +351,9 @@ impl Standing {
         match finding {
             Finding::Settled { tx_hash } => self.settled(*tx_hash),
             Finding::Reverted { reason, value_moved: true } => self.park(reason, NonceFate::ClosedByPayment),
-            Finding::Reverted { reason, value_moved: false } => self.after_try(NonceFate::ClosedByPayment, reason),
+            Finding::Reverted { reason, value_moved: false } => {
+                self.after_try(NonceFate::ClosedByPayment, reason)
+            }
             Finding::Void { reason } => self.after_try(NonceFate::ClosedByForeign, reason),
             Finding::Cancelled => self.failed(self.reason_to_give_up(), NonceFate::ClosedByCancellation),
             Finding::Contradicted { reason } => self.park(reason, NonceFate::Keep),

@@ -78,7 +78,8 @@ fn check(before: &Standing, event: &Event) {
         assert!(!next.holds_nonce, "{before:?} failed on {event:?} with a nonce open");
     }
     if before.holds_nonce && !next.holds_nonce {
-        let allowed = matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. } | Event::RefusedForNow { .. });
+        let allowed =
+            matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. } | Event::RefusedForNow { .. });
         assert!(allowed, "{event:?} let a nonce go");
     }
     match &before.state {
@@ -86,7 +87,9 @@ fn check(before: &Standing, event: &Event) {
             matches!(event, Event::Verdict(Finding::Contradicted { .. })),
             "{event:?} moved a confirmed job"
         ),
-        State::Failed { .. } => assert!(matches!(next.state, State::Parked { .. }), "{event:?} revived a failed job"),
+        State::Failed { .. } => {
+            assert!(matches!(next.state, State::Parked { .. }), "{event:?} revived a failed job")
+        }
         State::Pending { .. } | State::Processing | State::Confirming | State::Parked { .. } => {}
     }
     if let State::Confirmed { .. } = next.state {
@@ -154,7 +157,8 @@ fn a_job_with_a_nonce_is_cancelled_on_chain_before_it_fails() {
 #[test]
 fn a_payment_that_lands_during_its_cancellation_is_confirmed() {
     let job = Standing { holds_nonce: true, giving_up: Some("stop".into()), ..standing(State::Confirming) };
-    let Step::Changed(change) = job.apply(&Event::Verdict(Finding::Settled { tx_hash: HASH })).unwrap() else {
+    let Step::Changed(change) = job.apply(&Event::Verdict(Finding::Settled { tx_hash: HASH })).unwrap()
+    else {
         panic!("nothing changed")
     };
     assert_eq!(change.to, State::Confirmed { tx_hash: HASH });

@@ -118,8 +118,8 @@ impl Place {
         let (Some(asset), Some(format)) = (asset, self.format) else {
             return Err(JobError::NoAsset { chain: new.chain.clone(), asset: new.asset.clone() });
         };
-        let destination =
-            Address::parse(format, &new.destination).map_err(|error| wrong("destination", error.to_string()))?;
+        let destination = Address::parse(format, &new.destination)
+            .map_err(|error| wrong("destination", error.to_string()))?;
         if destination.is_zero() {
             return Err(wrong("destination", "is the zero address".to_owned()));
         }

@@ -75,13 +75,22 @@ where
     match write(Arc::clone(&calls)).await {
         Ok(answers) => answers,
         Err(error) if error.retry() => {
-            tracing::warn!(group = name, error = rpc::error::chain(&error), calls = count, "group not written");
+            tracing::warn!(
+                group = name,
+                error = rpc::error::chain(&error),
+                calls = count,
+                "group not written"
+            );
             (0..count).map(|_| Err(JobError::Unavailable)).collect()
         }
         Err(error) if count == 1 => vec![Err(error)],
         // One of them breaks the transaction. Alone, each succeeds or fails for itself.
         Err(error) => {
-            tracing::warn!(group = name, error = rpc::error::chain(&error), "a group broke; writing its calls alone");
+            tracing::warn!(
+                group = name,
+                error = rpc::error::chain(&error),
+                "a group broke; writing its calls alone"
+            );
             let mut answers = Vec::with_capacity(count);
             for call in calls.iter() {
                 let alone = write(Arc::from([call.clone()])).await;

@@ -5,8 +5,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
 use types::{
-    Address, AssetId, AssetSymbol, ChainName, Decimals, JobId, Priority, RawAmount, TxHash, WalletGroupId, WalletId,
-    WithdrawalId,
+    Address, AssetId, AssetSymbol, ChainName, Decimals, JobId, Priority, RawAmount, TxHash, WalletGroupId,
+    WalletId, WithdrawalId,
 };
 
 use super::domain::{Standing, State, Wanted};

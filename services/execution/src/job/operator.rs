@@ -60,8 +60,10 @@ impl Jobs {
             return Err(JobError::NoAsset { chain: new.chain.clone(), asset: new.asset.clone() });
         };
         let format = chain.kind.address_format();
-        let to = Address::parse(format, &new.destination).map_err(|error| wrong("destination", error.to_string()))?;
-        let from = Address::parse(format, &new.from).map_err(|error| wrong("from_address", error.to_string()))?;
+        let to = Address::parse(format, &new.destination)
+            .map_err(|error| wrong("destination", error.to_string()))?;
+        let from =
+            Address::parse(format, &new.from).map_err(|error| wrong("from_address", error.to_string()))?;
         if let Some(known) = repo::by_withdrawal(&mut *tx, new.withdrawal).await? {
             return same_import(&known, new, &to, &from).map(|()| known.id);
         }
@@ -69,9 +71,9 @@ impl Jobs {
             return Err(wrong("amount_raw", "must be above zero".to_owned()));
         }
         let payer = wallet::repo::list(&mut *tx, Some(&new.chain), None, Some(&from)).await?.pop();
-        let payer = payer
-            .filter(|payer| payer.key.is_some())
-            .ok_or_else(|| wrong("from_address", "is not a registered operation wallet that pays".to_owned()))?;
+        let payer = payer.filter(|payer| payer.key.is_some()).ok_or_else(|| {
+            wrong("from_address", "is not a registered operation wallet that pays".to_owned())
+        })?;
         let id = JobId::new();
         sqlx::query(include_str!("../../queries/import_job.sql"))
             .bind(id.as_uuid())
@@ -82,7 +84,8 @@ impl Jobs {
             .bind(to.to_string())
             .bind(new.amount.to_string())
             .bind(Priority::Normal.rank())
-            .bind(i32::try_from(self.config.schedule.tries.max_tries).unwrap_or(i32::MAX))
+            // Nothing may ever be signed for it: a transaction that did not pay is the end.
+            .bind(1)
             .bind(new.tx_hash.as_bytes().to_vec())
             .bind(new.created_at)
             .bind(AttemptId::new().as_uuid())
@@ -94,11 +97,10 @@ impl Jobs {
                 _ => JobError::Database(error),
             })?;
         let job = repo::lock_in(&mut tx, id).await?;
-        let transaction = WatchedTransaction { tx_hash: new.tx_hash.to_string(), ..WatchedTransaction::default() };
-        let mut told = vec![Told::progress(
-            new.withdrawal,
-            Progress::Queued(intent::Queued { job_id: id.to_string() }),
-        )];
+        let transaction =
+            WatchedTransaction { tx_hash: new.tx_hash.to_string(), ..WatchedTransaction::default() };
+        let mut told =
+            vec![Told::progress(new.withdrawal, Progress::Queued(intent::Queued { job_id: id.to_string() }))];
         told.extend(watch_request(&job, vec![transaction]).map(|request| Told::watch(&request)));
         tell_in(&mut tx, &told).await?;
         tx.commit().await?;

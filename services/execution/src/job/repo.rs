@@ -7,11 +7,14 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, Row as _};
 use types::{
-    Address, AssetId, AttemptId, ChainName, Decimals, JobId, Priority, TxHash, WalletGroupId, WalletId, WithdrawalId,
+    Address, AssetId, AttemptId, ChainName, Decimals, JobId, Priority, TxHash, WalletGroupId, WalletId,
+    WithdrawalId,
 };
 use uuid::Uuid;
 
-use super::{Attempt, AttemptKind, AttemptStatus, Fee, Job, JobError, JobQueue, Payer, State, VoidProof, Wanted};
+use super::{
+    Attempt, AttemptKind, AttemptStatus, Fee, Job, JobError, JobQueue, Payer, State, VoidProof, Wanted,
+};
 use crate::catalogue::repo::read_kind;
 use crate::sql::{amount, bad_column, count, opt_text, text, unsigned};
 
@@ -29,6 +32,15 @@ select!(BY_WITHDRAWAL, "WHERE j.withdrawal_id = $1");
 select!(BY_WITHDRAWALS, "WHERE j.withdrawal_id = ANY ($1)");
 select!(LOCKED, "WHERE j.id = $1 FOR UPDATE OF j");
 select!(
+    OPEN_PAGE,
+    "WHERE ($1::text IS NULL OR j.queue = $1)
+       AND j.status = ANY ($2) AND j.finished_at IS NULL
+       AND ($3::text IS NULL OR j.chain = $3)
+       AND ($4::uuid IS NULL OR j.wallet_id = $4)
+       AND ($5::uuid IS NULL OR j.id < $5)
+     ORDER BY j.id DESC LIMIT $6"
+);
+select!(
     PAGE,
     "WHERE ($1::text IS NULL OR j.queue = $1)
        AND (cardinality($2::text[]) = 0 OR j.status = ANY ($2))
@@ -43,8 +55,12 @@ pub(crate) async fn by_ids(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Result<Vec<
     rows.iter().map(read_job).collect()
 }
 
-pub(crate) async fn by_withdrawal(db: impl PgExecutor<'_>, id: WithdrawalId) -> Result<Option<Job>, JobError> {
-    let row = sqlx::query(AssertSqlSafe(BY_WITHDRAWAL.as_str())).bind(id.as_uuid()).fetch_optional(db).await?;
+pub(crate) async fn by_withdrawal(
+    db: impl PgExecutor<'_>,
+    id: WithdrawalId,
+) -> Result<Option<Job>, JobError> {
+    let row =
+        sqlx::query(AssertSqlSafe(BY_WITHDRAWAL.as_str())).bind(id.as_uuid()).fetch_optional(db).await?;
     row.as_ref().map(read_job).transpose()
 }
 
@@ -76,8 +92,16 @@ pub(crate) struct PageKey<'a> {
     pub before: Option<JobId>,
 }
 
-pub(crate) async fn page(db: impl PgExecutor<'_>, key: &PageKey<'_>, limit: u32) -> Result<Vec<Job>, JobError> {
-    let rows = sqlx::query(AssertSqlSafe(PAGE.as_str()))
+pub(crate) async fn page(
+    db: impl PgExecutor<'_>,
+    key: &PageKey<'_>,
+    limit: u32,
+) -> Result<Vec<Job>, JobError> {
+    // Jobs that have not ended are few, and have an index of their own.
+    let open = !key.statuses.is_empty()
+        && key.statuses.iter().all(|status| !["confirmed", "failed"].contains(status));
+    let sql = if open { OPEN_PAGE.as_str() } else { PAGE.as_str() };
+    let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(key.queue.map(JobQueue::as_str))
         .bind(key.statuses)
         .bind(key.chain.map(ChainName::as_str))
@@ -95,7 +119,10 @@ const ATTEMPT: &str = "SELECT t.id, t.job_id, t.number, t.kind AS attempt_kind, 
     FROM attempts AS t JOIN chains AS c ON c.name = t.chain WHERE t.job_id = ANY ($1) ORDER BY t.job_id, t.number";
 
 /// Every attempt of these jobs, oldest first.
-pub(crate) async fn attempts(db: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<BTreeMap<JobId, Vec<Attempt>>, JobError> {
+pub(crate) async fn attempts(
+    db: impl PgExecutor<'_>,
+    jobs: &[Uuid],
+) -> Result<BTreeMap<JobId, Vec<Attempt>>, JobError> {
     let rows = sqlx::query(ATTEMPT).bind(jobs).fetch_all(db).await?;
     let mut by_job: BTreeMap<JobId, Vec<Attempt>> = BTreeMap::new();
     for row in &rows {
@@ -120,7 +147,8 @@ pub(crate) async fn wake_blocked_in(tx: &mut PgConnection, chain: &ChainName) ->
         let mut jobs = Vec::new();
         for row in &rows {
             if row.try_get::<&str, _>("queue")? == queue.as_str() {
-                let priority = Priority::from_rank(row.try_get("rank")?).map_err(|error| bad_column("rank", error))?;
+                let priority =
+                    Priority::from_rank(row.try_get("rank")?).map_err(|error| bad_column("rank", error))?;
                 let job_id = row.try_get("id")?;
                 jobs.push(db::queue::NewJob { job_id, priority, due: db::Due::Now });
             }

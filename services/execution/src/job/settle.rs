@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::group::Answer;
 use super::verdict::record_in;
 use super::{
-    Again, Attempt, AttemptStatus, Change, Event, Evidence, Finding, Job, JobError, JobsConfig, NonceFate, Receipt, State,
-    Step, Verdict, repo,
+    Again, Attempt, AttemptStatus, Change, Event, Evidence, Finding, Job, JobError, JobsConfig, NonceFate,
+    Receipt, State, Step, Verdict, repo,
 };
 use crate::sql::bigint;
 
@@ -71,14 +71,19 @@ async fn plain_in(tx: &mut PgConnection, verdicts: &[Verdict]) -> Result<Vec<Pla
     }
     let wanted: BTreeMap<JobId, &Verdict> = verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.finding, Finding::Settled { .. }) && !twice.contains(&verdict.job.as_uuid()))
+        .filter(|verdict| {
+            matches!(verdict.finding, Finding::Settled { .. }) && !twice.contains(&verdict.job.as_uuid())
+        })
         .map(|verdict| (verdict.job, verdict))
         .collect();
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
     let ids: Vec<Uuid> = wanted.keys().map(JobId::as_uuid).collect();
-    sqlx::query("SELECT FROM jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE").bind(&ids).execute(&mut *tx).await?;
+    sqlx::query("SELECT FROM jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE")
+        .bind(&ids)
+        .execute(&mut *tx)
+        .await?;
     let jobs = repo::by_ids(&mut *tx, &ids).await?;
     let attempts = repo::attempts(&mut *tx, &ids).await?;
     let known: HashSet<Uuid> = seen_in(tx, verdicts).await?;
@@ -144,7 +149,8 @@ async fn settle_in(tx: &mut PgConnection, plain: Vec<Plain>) -> Result<(), JobEr
     .bind(&jobs)
     .execute(&mut *tx)
     .await?;
-    let fee = |plain: &Plain| plain.receipt.fee().map(|fee| fee.to_string()).unwrap_or_else(|| "0".to_owned());
+    let fee =
+        |plain: &Plain| plain.receipt.fee().map(|fee| fee.to_string()).unwrap_or_else(|| "0".to_owned());
     let settled = sqlx::query(include_str!("../../queries/settle_jobs.sql"))
         .bind(&jobs)
         .bind(&hashes)

@@ -56,7 +56,11 @@ pub struct Verdict {
 }
 
 /// Records one verdict, alone. A replay is no news.
-pub(super) async fn record_in(tx: &mut PgConnection, config: &JobsConfig, verdict: &Verdict) -> Result<(), JobError> {
+pub(super) async fn record_in(
+    tx: &mut PgConnection,
+    config: &JobsConfig,
+    verdict: &Verdict,
+) -> Result<(), JobError> {
     let job = repo::lock_in(tx, verdict.job).await?;
     if !note_in(tx, verdict).await? {
         return Ok(());
@@ -67,7 +71,8 @@ pub(super) async fn record_in(tx: &mut PgConnection, config: &JobsConfig, verdic
             (Hold::Current, _) => {}
             // Called dead, and it paid after all: nobody but a person can say what that means.
             (Hold::Dead, Finding::Settled { tx_hash }) => {
-                finding = Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
+                finding =
+                    Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
             }
             (Hold::Dead | Hold::Settled, _) => {
                 tracing::info!(job_id = %job.id, tx_hash = %receipt.tx_hash, "verdict about a closed nonce");
@@ -97,11 +102,13 @@ pub(super) async fn record_in(tx: &mut PgConnection, config: &JobsConfig, verdic
 /// proof says nothing about it.
 async fn keep_proof_in(tx: &mut PgConnection, job: &Job, proof: Option<&VoidProof>) -> Result<(), JobError> {
     let proof = proof.map(serde_json::to_value).transpose()?;
-    sqlx::query("UPDATE jobs SET void_proof = $2 WHERE id = $1 AND (void_proof IS NOT NULL OR $2::jsonb IS NOT NULL)")
-        .bind(job.id.as_uuid())
-        .bind(proof)
-        .execute(tx)
-        .await?;
+    sqlx::query(
+        "UPDATE jobs SET void_proof = $2 WHERE id = $1 AND (void_proof IS NOT NULL OR $2::jsonb IS NOT NULL)",
+    )
+    .bind(job.id.as_uuid())
+    .bind(proof)
+    .execute(tx)
+    .await?;
     Ok(())
 }
 
@@ -118,7 +125,8 @@ async fn look_after_lane_in(
     tracing::error!(
         chain = %job.chain, address = %payer.address, nonce, job_id = %job.id, reason, "foreign transaction at our nonce"
     );
-    ::metrics::counter!("bursar_execution_foreign_transactions_total", "chain" => job.chain.to_string()).increment(1);
+    ::metrics::counter!("bursar_execution_foreign_transactions_total", "chain" => job.chain.to_string())
+        .increment(1);
     if config.halt_on_foreign {
         let reason = format!("nonce {nonce} was used by a transaction that is not ours: {reason}");
         lane::repo::halt_in(tx, &job.chain, &payer.address, &reason).await?;
@@ -169,10 +177,12 @@ async fn hold_in(tx: &mut PgConnection, job: &Job, hash: &TxHash) -> Result<Hold
 
 /// The bytes go out again at the resend loop's next look.
 async fn send_again_in(tx: &mut PgConnection, job: &Job) -> Result<(), JobError> {
-    sqlx::query("UPDATE attempts SET last_sent_at = NULL WHERE job_id = $1 AND status IN ('signed', 'broadcast')")
-        .bind(job.id.as_uuid())
-        .execute(tx)
-        .await?;
+    sqlx::query(
+        "UPDATE attempts SET last_sent_at = NULL WHERE job_id = $1 AND status IN ('signed', 'broadcast')",
+    )
+    .bind(job.id.as_uuid())
+    .execute(tx)
+    .await?;
     tracing::warn!(job_id = %job.id, chain = %job.chain, "a block that held the payment was undone; sending again");
     Ok(())
 }

@@ -12,7 +12,7 @@ use proto::intent::v1::record_progress_request::Progress;
 use sqlx::PgConnection;
 use types::{Backoff, TxHash};
 
-use super::{Again, Change, Job, JobError, NonceFate, State, Wanted};
+use super::{Again, Change, Job, JobError, NonceFate, State, Wanted, repo};
 use crate::outbox::{Told, tell_in};
 use crate::{metrics, wallet};
 
@@ -54,10 +54,15 @@ pub(crate) async fn apply_in(
     // The nonce first: the database refuses to call a job failed while it holds one.
     settle_nonce_in(tx, job, change.nonce).await?;
     update_in(tx, job, change).await?;
-    if job.reserved && ends(&change.to)
+    if job.reserved
+        && ends(&change.to)
         && let Some(payer) = &job.payer
     {
         wallet::repo::release_in(tx, payer.wallet, job.asset, job.amount, closing.paid_in_block).await?;
+        if closing.paid_in_block.is_none() {
+            // The money is free again: somebody may be waiting for it.
+            repo::wake_blocked_in(tx, &job.chain).await?;
+        }
     }
     tell_in(tx, &news(job, change)).await?;
     if let Some(due) = schedule.due(change.again, job) {
@@ -142,13 +147,15 @@ async fn update_in(tx: &mut PgConnection, job: &Job, change: &Change) -> Result<
 /// What intent should hear. That a payment is complete it hears from confirmation, which knows.
 fn news(job: &Job, change: &Change) -> Vec<Told> {
     let Some(withdrawal) = job.withdrawal else { return Vec::new() };
-    let told = |progress| vec![Told::progress(withdrawal, progress)];
+    let told = |progress| vec![Told::progress(withdrawal, progress).traced(job.trace.clone())];
     let blocked = |reason: &str| told(Progress::Blocked(intent::Blocked { reason: reason.to_owned() }));
     match &change.to {
         State::Failed { reason } => told(Progress::Failed(intent::Failed { reason: reason.clone() })),
         State::Parked { reason } => blocked(&format!("stopped for a person to look at: {reason}")),
         State::Pending { blocked: Some(reason) } if job.blocked.as_ref() != Some(reason) => blocked(reason),
-        State::Pending { blocked: None } | State::Confirming | State::Confirmed { .. } if job.blocked.is_some() => {
+        State::Pending { blocked: None } | State::Confirming | State::Confirmed { .. }
+            if job.blocked.is_some() =>
+        {
             told(Progress::Unblocked(intent::Unblocked {}))
         }
         State::Pending { .. } | State::Processing | State::Confirming | State::Confirmed { .. } => Vec::new(),

@@ -59,8 +59,10 @@ pub(crate) async fn lock_in(
     .bind(bigint(floor))
     .fetch_all(&mut *tx)
     .await?;
-    let open: BTreeMap<u64, Slot> =
-        taken.into_iter().map(|nonce| (nonce.unsigned_abs(), Slot::Reserved { held: Duration::ZERO })).collect();
+    let open: BTreeMap<u64, Slot> = taken
+        .into_iter()
+        .map(|nonce| (nonce.unsigned_abs(), Slot::Reserved { held: Duration::ZERO }))
+        .collect();
     let row = sqlx::query(
         "SELECT coalesce(sum(committed_raw), 0)::text AS committed, count(*) AS unmined
          FROM lane_nonces WHERE chain = $1 AND address = $2 AND nonce >= $3 AND state = 'open'",
@@ -71,7 +73,12 @@ pub(crate) async fn lock_in(
     .fetch_one(tx)
     .await?;
     let lane = Lane { floor, next, open, halted: halted_reason.is_some() };
-    Ok(LaneState { lane, halted_reason, committed: amount(&row, "committed")?, unmined: unsigned(&row, "unmined")? })
+    Ok(LaneState {
+        lane,
+        halted_reason,
+        committed: amount(&row, "committed")?,
+        unmined: unsigned(&row, "unmined")?,
+    })
 }
 
 /// A nonce taken for a job, and what it may cost.
@@ -116,7 +123,11 @@ pub(crate) async fn take_in(
 }
 
 /// What a bump or a cancellation may cost at a nonce already held.
-pub(crate) async fn recommit_in(tx: &mut PgConnection, job: JobId, committed: RawAmount) -> Result<(), sqlx::Error> {
+pub(crate) async fn recommit_in(
+    tx: &mut PgConnection,
+    job: JobId,
+    committed: RawAmount,
+) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE lane_nonces SET committed_raw = $2::numeric WHERE job_id = $1 AND state = 'open'")
         .bind(job.as_uuid())
         .bind(committed.to_string())

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::parse::{Mistakes, one, required};
 use crate::job::{
-    Approval, Attempt, AttemptKind, AttemptStatus, Evidence, Finding, ImportedJob, Job, JobFilter, JobQueue, Jobs,
-    LaneView, NewWithdrawal, Receipt, State, Statistics, Verdict, VoidProof,
+    Approval, Attempt, AttemptKind, AttemptStatus, Evidence, Finding, ImportedJob, Job, JobFilter, JobQueue,
+    Jobs, LaneView, NewWithdrawal, Receipt, State, Statistics, Verdict, VoidProof,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -285,7 +285,14 @@ fn parse_verdict(verdict: wire::Verdict) -> Result<Verdict, Status> {
     let found = parse_finding(&mut mistakes, finding, &mut proof);
     let parsed = (|| {
         let (finding, evidence) = found?;
-        Some(Verdict { id: id?, job: job?, at: at.unwrap_or_else(chrono::Utc::now), finding, evidence, proof })
+        Some(Verdict {
+            id: id?,
+            job: job?,
+            at: at.unwrap_or_else(chrono::Utc::now),
+            finding,
+            evidence,
+            proof,
+        })
     })();
     mistakes.done(parsed)
 }
@@ -333,7 +340,9 @@ fn show_job(job: &Job, attempts: &[Attempt]) -> wire::Job {
     };
     let error = match &job.state {
         State::Failed { reason } | State::Parked { reason } => Some(reason.clone()),
-        State::Pending { .. } | State::Processing | State::Confirming | State::Confirmed { .. } => job.error.clone(),
+        State::Pending { .. } | State::Processing | State::Confirming | State::Confirmed { .. } => {
+            job.error.clone()
+        }
     };
     wire::Job {
         id: job.id.to_string(),

@@ -80,7 +80,10 @@ impl Wallets {
         let block = handle.edge.head().await?.number;
         let wanted: Vec<BalanceOf> = keys
             .iter()
-            .map(|key| BalanceOf { holder: key.holder, asset: key.contract.map_or(AssetRef::Native, AssetRef::Token) })
+            .map(|key| BalanceOf {
+                holder: key.holder,
+                asset: key.contract.map_or(AssetRef::Native, AssetRef::Token),
+            })
             .collect();
         let balances = handle.edge.balances(&wanted).await?;
         // A contract that gives no balance says nothing; what was known stays.

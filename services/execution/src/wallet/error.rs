@@ -38,7 +38,11 @@ impl WalletError {
     /// Whether the same call may succeed later.
     pub fn retry(&self) -> bool {
         match self {
-            Self::Invalid { .. } | Self::NoChain(_) | Self::NoWallet { .. } | Self::KeyFixed | Self::KeyTaken => false,
+            Self::Invalid { .. }
+            | Self::NoChain(_)
+            | Self::NoWallet { .. }
+            | Self::KeyFixed
+            | Self::KeyTaken => false,
             Self::Chain(source) => source.is_transient(),
             Self::Chains(source) => source.retry(),
             Self::Catalogue(source) => source.retry(),
@@ -55,8 +59,12 @@ impl From<WalletError> for Status {
             WalletError::Invalid { field, problem } => invalid(field, problem),
             WalletError::NoChain(chain) => not_found("chain", chain),
             WalletError::NoWallet { address, .. } => not_found("operation wallet", address),
-            WalletError::KeyFixed => already_exists("FIELD_FIXED", "wallet.derivation_index", error.to_string()),
-            WalletError::KeyTaken => already_exists("KEY_TAKEN", "wallet.derivation_index", error.to_string()),
+            WalletError::KeyFixed => {
+                already_exists("FIELD_FIXED", "wallet.derivation_index", error.to_string())
+            }
+            WalletError::KeyTaken => {
+                already_exists("KEY_TAKEN", "wallet.derivation_index", error.to_string())
+            }
             WalletError::Catalogue(source) => source.into(),
             WalletError::Chain(_) => {
                 unavailable(reason::DEPENDENCY_UNAVAILABLE, "the chain's nodes do not answer", LATER)

@@ -13,7 +13,10 @@ use crate::catalogue::repo::read_kind;
 use crate::sql::{amount, bad_column, bigint, text, unsigned};
 
 /// Every address of a chain's operation wallets, in canonical spelling.
-pub(crate) async fn addresses_in(tx: &mut PgConnection, chain: &ChainName) -> Result<Vec<String>, sqlx::Error> {
+pub(crate) async fn addresses_in(
+    tx: &mut PgConnection,
+    chain: &ChainName,
+) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar("SELECT address FROM operation_wallets WHERE chain = $1 ORDER BY address")
         .bind(chain.as_str())
         .fetch_all(tx)
@@ -146,7 +149,10 @@ pub(crate) async fn record_balances_in(
 
 /// Locks the choice of wallets on a chain until the transaction ends: choices follow each other, and each sees what the
 /// ones before reserved.
-pub(crate) async fn lock_selection_in(tx: &mut PgConnection, chain: &ChainName) -> Result<DateTime<Utc>, sqlx::Error> {
+pub(crate) async fn lock_selection_in(
+    tx: &mut PgConnection,
+    chain: &ChainName,
+) -> Result<DateTime<Utc>, sqlx::Error> {
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('bursar/wallet-selection/' || $1, 0))")
         .bind(chain.as_str())
         .execute(&mut *tx)
@@ -251,7 +257,8 @@ fn read_wallet(row: &PgRow) -> Result<OperationWallet, sqlx::Error> {
     let status: &str = row.try_get("status")?;
     let group: Option<Uuid> = row.try_get("wallet_group_id")?;
     let index: Option<i32> = row.try_get("derivation_index")?;
-    let index = index.map(u32::try_from).transpose().map_err(|error| bad_column("derivation_index", error))?;
+    let index =
+        index.map(u32::try_from).transpose().map_err(|error| bad_column("derivation_index", error))?;
     Ok(OperationWallet {
         id: WalletId::from_uuid(row.try_get("id")?),
         chain: text(row, "chain")?,

@@ -55,7 +55,8 @@ impl BalanceWorker {
                 ("status", row.try_get("status")?),
             ];
             metrics::gauge!("bursar_execution_jobs", &labels).set(unsigned(row, "count")? as f64);
-            metrics::gauge!("bursar_execution_oldest_job_seconds", &labels).set(unsigned(row, "oldest_s")? as f64);
+            metrics::gauge!("bursar_execution_oldest_job_seconds", &labels)
+                .set(unsigned(row, "oldest_s")? as f64);
             metrics::gauge!("bursar_execution_blocked_jobs", &labels).set(unsigned(row, "blocked")? as f64);
         }
         Ok(())

@@ -139,12 +139,20 @@ impl Bench {
     }
 
     /// The jobs whose leases still hold; they stay ours until the transaction ends.
-    pub(super) async fn held_in(&self, tx: &mut PgConnection, leases: &[Lease]) -> Result<HashSet<Uuid>, WorkError> {
+    pub(super) async fn held_in(
+        &self,
+        tx: &mut PgConnection,
+        leases: &[Lease],
+    ) -> Result<HashSet<Uuid>, WorkError> {
         let held: HashSet<Uuid> = self.queue.guard_many_in(tx, leases).await?.into_iter().collect();
         if held.len() < leases.len() {
             let lost = leases.len() - held.len();
             crate::metrics::step(&self.chain.settings.name, "fence", "lost", lost);
-            tracing::warn!(queue = self.queue.name(), lost, "leases are lost; their jobs belong to somebody else");
+            tracing::warn!(
+                queue = self.queue.name(),
+                lost,
+                "leases are lost; their jobs belong to somebody else"
+            );
         }
         Ok(held)
     }

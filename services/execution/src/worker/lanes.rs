@@ -91,7 +91,12 @@ impl LaneWorker {
     }
 
     /// Makes a filler for each gap that is still one under the lane's lock.
-    async fn fill(&self, address: &Address, (mined, pending): (u64, u64), gaps: &[u64]) -> Result<usize, WorkError> {
+    async fn fill(
+        &self,
+        address: &Address,
+        (mined, pending): (u64, u64),
+        gaps: &[u64],
+    ) -> Result<usize, WorkError> {
         let mut tx = self.pool.begin().await?;
         let mut state = lanes::lock_in(&mut tx, &self.chain, address, mined, pending).await?;
         let mut taken = Vec::new();
@@ -137,7 +142,8 @@ impl LaneWorker {
         .fetch_one(&self.pool)
         .await?;
         let chain = || self.chain.to_string();
-        metrics::gauge!("bursar_execution_lanes_halted", "chain" => chain()).set(unsigned(&row, "halted")? as f64);
+        metrics::gauge!("bursar_execution_lanes_halted", "chain" => chain())
+            .set(unsigned(&row, "halted")? as f64);
         metrics::gauge!("bursar_execution_foreign_nonces", "chain" => chain())
             .set(unsigned(&row, "foreign_seen")? as f64);
         Ok(())
@@ -148,7 +154,9 @@ impl Tick for LaneWorker {
     type Error = WorkError;
 
     async fn tick(&mut self) -> Result<Ticked, WorkError> {
-        let Some(handle) = self.chains.get(&self.chain).await? else { return Ok(Ticked::Idle { next: None }) };
+        let Some(handle) = self.chains.get(&self.chain).await? else {
+            return Ok(Ticked::Idle { next: None });
+        };
         self.gauges().await?;
         let format = handle.settings.kind.address_format();
         let busy: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))

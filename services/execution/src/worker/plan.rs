@@ -28,7 +28,7 @@ pub(super) enum Next {
 pub(super) fn plan(job: &Job, attempts: &[Attempt]) -> Next {
     let at_nonce = || attempts.iter().filter(|attempt| attempt.nonce == job.nonce && job.nonce.is_some());
     let unsigned = attempts.iter().find(|attempt| attempt.status == AttemptStatus::Reserved).cloned();
-    let newest = at_nonce().filter(|attempt| attempt.status.is_live() && attempt.raw.is_some()).next_back().cloned();
+    let newest = at_nonce().rfind(|attempt| attempt.status.is_live() && attempt.raw.is_some()).cloned();
     match &job.state {
         State::Confirmed { .. } | State::Failed { .. } | State::Parked { .. } => Next::Nothing,
         State::Confirming => match (job.wanted, unsigned) {

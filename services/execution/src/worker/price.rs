@@ -87,7 +87,11 @@ impl Bench {
             Action::Pay(_) => item.job.native_amount(),
             Action::Cancel { .. } => RawAmount::ZERO,
         };
-        self.within_caps(&price, native)
+        // At a nonce that is held, "too dear" is no reason to wait for anything: the verdicts go on deciding.
+        self.within_caps(&price, native).map_err(|event| match event {
+            Event::Blocked { reason } => Event::TryFailed { error: reason },
+            other => other,
+        })
     }
 
     fn within_caps(&self, price: &Price, native: RawAmount) -> Result<(Fee, RawAmount), Event> {
@@ -98,12 +102,16 @@ impl Bench {
         }
         let fee = Fee::of(price).ok_or_else(|| Event::Blocked { reason: "no price per gas".to_owned() })?;
         let cost = native.checked_add(max_cost);
-        let cost = cost.ok_or_else(|| Event::Refused { reason: "amount and fee are out of range".to_owned() })?;
+        let cost =
+            cost.ok_or_else(|| Event::Refused { reason: "amount and fee are out of range".to_owned() })?;
         Ok((fee, cost))
     }
 
     /// What the chain says of these wallets; a wallet it says nothing about is missing and its error named.
-    pub(super) async fn look_at(&self, wallets: Vec<Address>) -> BTreeMap<String, Result<WalletView, String>> {
+    pub(super) async fn look_at(
+        &self,
+        wallets: Vec<Address>,
+    ) -> BTreeMap<String, Result<WalletView, String>> {
         let views = wallets.into_iter().map(|address| async move {
             let view = view(&*self.chain.edge, address).await;
             (address.to_string(), view.map_err(|error| away(&error)))

@@ -38,7 +38,12 @@ impl Deliver for Delivering {
             }
             PUT_CATALOGUE_ENTRY => {
                 let request: intent::PutCatalogueEntryRequest = decode(delivery)?;
-                self.intent.clone().put_catalogue_entry(request).await.map(drop).map_err(|status| judge(&status))
+                self.intent
+                    .clone()
+                    .put_catalogue_entry(request)
+                    .await
+                    .map(drop)
+                    .map_err(|status| judge(&status))
             }
             RECORD_PROGRESS => {
                 let request: intent::RecordProgressRequest = decode(delivery)?;

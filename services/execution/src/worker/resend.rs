@@ -76,7 +76,8 @@ impl ResendWorker {
             .await?;
         let due = rows.iter().map(|row| {
             let hash: Vec<u8> = row.try_get("tx_hash")?;
-            let hash = <[u8; 32]>::try_from(hash).map_err(|_| crate::sql::bad_column("tx_hash", "not 32 bytes"))?;
+            let hash =
+                <[u8; 32]>::try_from(hash).map_err(|_| crate::sql::bad_column("tx_hash", "not 32 bytes"))?;
             Ok(Due {
                 attempt: row.try_get("id")?,
                 job: JobId::from_uuid(row.try_get("job_id")?),
@@ -146,10 +147,14 @@ impl Tick for ResendWorker {
     type Error = WorkError;
 
     async fn tick(&mut self) -> Result<Ticked, WorkError> {
-        let Some(handle) = self.chains.get(&self.chain).await? else { return Ok(Ticked::Idle { next: None }) };
+        let Some(handle) = self.chains.get(&self.chain).await? else {
+            return Ok(Ticked::Idle { next: None });
+        };
         let format = handle.settings.kind.address_format();
-        let lanes: Vec<String> =
-            sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql")).bind(self.chain.as_str()).fetch_all(&self.pool).await?;
+        let lanes: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
+            .bind(self.chain.as_str())
+            .fetch_all(&self.pool)
+            .await?;
         let mut sent = 0;
         for address in lanes.iter().filter_map(|text| Address::parse(format, text).ok()) {
             sent += self.look_at(address, &*handle.edge).await?;

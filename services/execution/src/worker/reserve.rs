@@ -51,7 +51,8 @@ impl Bench {
                 None => {}
             }
         }
-        let wallets = open.into_iter().map(|(address, view, priced)| self.reserve_wallet(address, view, priced));
+        let wallets =
+            open.into_iter().map(|(address, view, priced)| self.reserve_wallet(address, view, priced));
         for reserved in futures::future::join_all(wallets).await {
             let reserved = reserved?;
             all.work.extend(reserved.work);
@@ -76,7 +77,9 @@ impl Bench {
         let mut free = view.balance.saturating_sub(state.committed);
         let mut result = Reserved::default();
         let mut taken: Vec<Taken> = Vec::new();
-        for Priced { item, fee, cost } in priced.into_iter().filter(|one| ours.contains(&one.item.lease.job_id)) {
+        for Priced { item, fee, cost } in
+            priced.into_iter().filter(|one| ours.contains(&one.item.lease.job_id))
+        {
             if let Some(reason) = &state.halted_reason {
                 let reason = format!("the lane of {address} is halted: {reason}");
                 result.ended.push((item, Event::Blocked { reason }));
@@ -133,7 +136,10 @@ impl Bench {
             return Ok(None);
         }
         let job = crate::job::repo::lock_in(&mut tx, item.job.id).await?;
-        if job.nonce != Some(nonce) || job.state != item.job.state || job.cancel_reason != item.job.cancel_reason {
+        if job.nonce != Some(nonce)
+            || job.state != item.job.state
+            || job.cancel_reason != item.job.cancel_reason
+        {
             return Ok(None);
         }
         // One that was begun and whose bytes never came here: the same nonce gets a cancellation instead.
@@ -196,7 +202,9 @@ async fn still_wanted_in(tx: &mut PgConnection, held: &HashSet<Uuid>) -> Result<
 async fn insert_in(tx: &mut PgConnection, work: &[Work], reference_block: u64) -> Result<(), WorkError> {
     let attempts = || work.iter().map(|work| &work.attempt);
     let fee = |attempt: &Attempt| attempt.fee.map(|fee| fee.max_fee_per_gas.to_string());
-    let tip = |attempt: &Attempt| attempt.fee.and_then(|fee| fee.max_priority_fee_per_gas).map(|tip| tip.to_string());
+    let tip = |attempt: &Attempt| {
+        attempt.fee.and_then(|fee| fee.max_priority_fee_per_gas).map(|tip| tip.to_string())
+    };
     let mut proofs = Vec::with_capacity(work.len());
     for attempt in attempts() {
         let proof = attempt.void_proof.as_ref().map(serde_json::to_value).transpose();
@@ -220,4 +228,3 @@ async fn insert_in(tx: &mut PgConnection, work: &[Work], reference_block: u64) -
         .await?;
     Ok(())
 }
-

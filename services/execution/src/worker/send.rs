@@ -34,7 +34,7 @@ impl Bench {
             return Ok(());
         }
         // In the order of nonces: a pool takes a gapless series at once and may refuse one that comes too early.
-        work.sort_by(|a, b| (a.attempt.address.body(), a.attempt.nonce).cmp(&(b.attempt.address.body(), b.attempt.nonce)));
+        work.sort_by_key(|work| (work.attempt.address.body(), work.attempt.nonce));
         let raw: Vec<Vec<u8>> = work.iter().filter_map(|work| work.attempt.raw.clone()).collect();
         let sent = self.chain.edge.broadcast(&raw).await;
         self.checkpoints.pass("execution.after_broadcast").await;
@@ -49,12 +49,14 @@ impl Bench {
         let mut tx = self.pool.begin().await?;
         let held = self.held_in(&mut tx, &leases).await?;
         let ours: Vec<&Work> = work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
-        let outcome = |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
+        let outcome =
+            |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
         let sends: Vec<(Uuid, Option<&BroadcastOutcome>)> =
             ours.iter().map(|work| (work.attempt.id.as_uuid(), outcome(work))).collect();
         note_sends_in(&mut tx, &sends).await?;
         let moved = move_in(&mut tx, &ours, &outcome).await?;
-        let confirming: Vec<&&Work> = ours.iter().filter(|work| moved.contains_key(&work.item.job.id)).collect();
+        let confirming: Vec<&&Work> =
+            ours.iter().filter(|work| moved.contains_key(&work.item.job.id)).collect();
         let mut told = watches_in(&mut tx, &confirming).await?;
         for work in &confirming {
             let blocked = outcome(work).and_then(unfunded);
@@ -94,7 +96,8 @@ fn log(work: &Work, outcome: Option<&BroadcastOutcome>) {
 
 /// Why the bytes have to wait for money, if that is what the nodes say.
 pub(crate) fn unfunded(outcome: &BroadcastOutcome) -> Option<String> {
-    (outcome.advice() == Advice::Fund).then(|| "the wallet cannot pay for its transaction; it is sent again".to_owned())
+    (outcome.advice() == Advice::Fund)
+        .then(|| "the wallet cannot pay for its transaction; it is sent again".to_owned())
 }
 
 /// What intent hears about a job that was blocked, or is now.
@@ -172,7 +175,9 @@ async fn watches_in(tx: &mut PgConnection, work: &[&&Work]) -> Result<Vec<Told>,
         let transactions = attempts
             .get(&job.id)?
             .iter()
-            .filter(|attempt| attempt.nonce == work.attempt.nonce && attempt.status != AttemptStatus::Reserved)
+            .filter(|attempt| {
+                attempt.nonce == work.attempt.nonce && attempt.status != AttemptStatus::Reserved
+            })
             .filter_map(|attempt| {
                 Some(confirmation::WatchedTransaction {
                     tx_hash: attempt.tx_hash?.to_string(),

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use chain::{Binding, Plan};
 use db::Lease;
 use futures::StreamExt as _;
+use tracing::Instrument as _;
 use types::{AttemptId, TxHash};
 use uuid::Uuid;
 
@@ -48,7 +49,9 @@ impl Bench {
                     signed.push(work);
                 }
                 Outcome::Ended(event) => ended.push((work.item, event)),
-                Outcome::Fenced => tracing::warn!(job_id = %work.item.job.id, "the signer knows a newer lease"),
+                Outcome::Fenced => {
+                    tracing::warn!(job_id = %work.item.job.id, "the signer knows a newer lease")
+                }
             }
         }
         crate::metrics::step(&self.chain.settings.name, "sign", "signed", signed.len());
@@ -67,7 +70,10 @@ impl Bench {
         let Some(plan) = plan_of(job, attempt) else {
             return inexplicable("the attempt does not say what to sign".to_owned());
         };
-        match self.signer.sign(request).await {
+        // The signer's part belongs to the trace of the request that asked for this payment.
+        let span = tracing::info_span!("execution.sign", job_id = %job.id, attempt = attempt.number);
+        telemetry::propagation::attach(&job.trace, &span);
+        match self.signer.sign(request).instrument(span).await {
             Signed::Bytes { raw, claimed_hash } => match self.chain.edge.check_signed(&raw, &plan) {
                 Ok(hash) if claimed_hash == Some(hash) => Outcome::Bytes(raw, hash),
                 Ok(hash) => inexplicable(format!("the signer names another hash than {hash}")),
@@ -75,7 +81,9 @@ impl Bench {
             },
             Signed::NotNow { reason } => Outcome::Ended(not_now(&work.item.attempts, attempt, reason)),
             Signed::Refused { reason } => Outcome::Ended(refusal(&work.item.attempts, attempt, reason)),
-            Signed::Unknown { error } => Outcome::Ended(Event::Blocked { reason: format!("not signed yet: {error}") }),
+            Signed::Unknown { error } => {
+                Outcome::Ended(Event::Blocked { reason: format!("not signed yet: {error}") })
+            }
             Signed::Fenced => Outcome::Fenced,
         }
     }
@@ -90,7 +98,8 @@ impl Bench {
         let held = self.held_in(&mut tx, &leases).await?;
         let ours = || signed.iter().filter(|work| held.contains(&work.item.lease.job_id));
         let bytes = |work: &Work| work.attempt.raw.clone().unwrap_or_default();
-        let hash = |work: &Work| work.attempt.tx_hash.map(|hash| hash.as_bytes().to_vec()).unwrap_or_default();
+        let hash =
+            |work: &Work| work.attempt.tx_hash.map(|hash| hash.as_bytes().to_vec()).unwrap_or_default();
         let stored: Vec<Uuid> = sqlx::query_scalar(include_str!("../../queries/store_bytes.sql"))
             .bind(ours().map(|work| work.attempt.id.as_uuid()).collect::<Vec<_>>())
             .bind(ours().map(bytes).collect::<Vec<_>>())
@@ -99,7 +108,8 @@ impl Bench {
             .await?;
         tx.commit().await?;
         self.checkpoints.pass("execution.after_persist").await;
-        let mut by_id: HashMap<AttemptId, Work> = signed.into_iter().map(|work| (work.attempt.id, work)).collect();
+        let mut by_id: HashMap<AttemptId, Work> =
+            signed.into_iter().map(|work| (work.attempt.id, work)).collect();
         Ok(stored.into_iter().filter_map(|id| by_id.remove(&AttemptId::from_uuid(id))).collect())
     }
 }

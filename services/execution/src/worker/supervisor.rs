@@ -1,4 +1,4 @@
-//! Keeps the right loops running: for each chain that is enabled and ours to work on, its withdrawal loops, its resends, its
+//! Keeps the right loops running: for each chain that is ours to work on, its withdrawal loops, its resends, its
 //! lanes and its balances. Chains come and go with the catalogue, without a restart.
 //!
 //! Invariant: a loop that ends without being told to is started again and said to have ended.
@@ -71,12 +71,15 @@ pub async fn run(parts: Parts, scope: Scope, stop: CancellationToken) {
             Ok(chains) => {
                 let wanted: Vec<ChainName> = chains
                     .iter()
-                    .filter(|chain| chain.settings.enabled && scope.includes(&chain.settings.name))
+                    // Disabled ones too: what is under way there goes on; new payments are held up when they are priced.
+                    .filter(|chain| scope.includes(&chain.settings.name))
                     .map(|chain| chain.settings.name.clone())
                     .collect();
                 reconcile(&parts, &wanted, &mut running, &stop).await;
             }
-            Err(error) => tracing::warn!(error = %error, "the catalogue cannot be read; workers go on as they are"),
+            Err(error) => {
+                tracing::warn!(error = %error, "the catalogue cannot be read; workers go on as they are")
+            }
         }
         stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
     }
@@ -126,11 +129,13 @@ fn begin(parts: &Parts, chain: &ChainName, stop: &CancellationToken) -> Running 
         loops.push(start(format!("withdrawal/{chain}/{index}"), round, worker, &stop));
     }
     let pool = parts.jobs.pool().clone();
-    let resend = ResendWorker::new(pool.clone(), chain.clone(), parts.chains.clone(), Arc::clone(&parts.config));
+    let resend =
+        ResendWorker::new(pool.clone(), chain.clone(), parts.chains.clone(), Arc::clone(&parts.config));
     loops.push(plain("resend", chain, ResendWorker::EVERY, resend, &stop));
     let lanes = LaneWorker::new(pool.clone(), chain.clone(), parts.chains.clone(), parts.gap_patience);
     loops.push(plain("lanes", chain, LaneWorker::EVERY, lanes, &stop));
-    let balances = BalanceWorker::new(pool, chain.clone(), parts.wallets.clone(), parts.config.balances_every);
+    let balances =
+        BalanceWorker::new(pool, chain.clone(), parts.wallets.clone(), parts.config.balances_every);
     loops.push(plain("balances", chain, BalanceWorker::EVERY, balances, &stop));
     Running { stop, loops }
 }

@@ -136,7 +136,12 @@ impl WithdrawalWorker {
     }
 
     /// Prices payments and takes their nonces.
-    async fn number(&self, bench: &Bench, items: Vec<Item>, ended: &mut Vec<Ended>) -> Result<Vec<Work>, WorkError> {
+    async fn number(
+        &self,
+        bench: &Bench,
+        items: Vec<Item>,
+        ended: &mut Vec<Ended>,
+    ) -> Result<Vec<Work>, WorkError> {
         if items.is_empty() {
             return Ok(Vec::new());
         }

@@ -46,7 +46,12 @@ async fn another_payload_under_the_same_id_is_refused_by_field() {
 async fn bad_destinations_are_refused_before_anything_is_stored() {
     let world = World::new(Mining::Instant).await;
     world.hot_wallet(0).await;
-    let bad = ["0x0000000000000000000000000000000000000000", KEYS[0].1, "0x1234", "TJRabPrwbZy45sbavfcjinPJC18kjpRTv8"];
+    let bad = [
+        "0x0000000000000000000000000000000000000000",
+        KEYS[0].1,
+        "0x1234",
+        "TJRabPrwbZy45sbavfcjinPJC18kjpRTv8",
+    ];
     for destination in bad {
         let refused = world.jobs.enqueue(world.withdrawal(destination, ether(1))).await;
         assert!(matches!(refused, Err(JobError::Invalid { field: "destination", .. })), "{destination}");
@@ -61,7 +66,8 @@ async fn wallets_take_turns_and_are_never_promised_more_than_they_hold() {
     let first = world.hot_wallet(0).await;
     let second = world.hot_wallet(1).await;
     sqlx::query("UPDATE wallet_holdings SET balance_raw = 10").execute(&world.pool).await.unwrap();
-    let calls = (0..30).map(|_| world.jobs.enqueue(world.withdrawal(&fresh_address(), RawAmount::from(1u64))));
+    let calls =
+        (0..30).map(|_| world.jobs.enqueue(world.withdrawal(&fresh_address(), RawAmount::from(1u64))));
     let jobs: Vec<JobId> =
         futures::future::join_all(calls).await.into_iter().map(|answer| answer.unwrap()).collect();
     let (mut by_first, mut by_second, mut waiting) = (0, 0, 0);
@@ -79,10 +85,11 @@ async fn wallets_take_turns_and_are_never_promised_more_than_they_hold() {
         }
     }
     assert_eq!((by_first, by_second, waiting), (10, 10, 10));
-    let over: i64 = sqlx::query_scalar("SELECT count(*) FROM wallet_holdings WHERE reserved_raw > balance_raw")
-        .fetch_one(&world.pool)
-        .await
-        .unwrap();
+    let over: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM wallet_holdings WHERE reserved_raw > balance_raw")
+            .fetch_one(&world.pool)
+            .await
+            .unwrap();
     assert_eq!(over, 0);
 }
 

@@ -54,7 +54,7 @@ async fn a_hundred_jobs_of_one_wallet_get_a_hundred_nonces_in_one_batch() {
     world.hot_wallet(0).await;
     let news: Vec<_> = (0..100).map(|_| world.withdrawal(&fresh_address(), ether(1))).collect();
     let calls = news.iter().cloned().map(|new| world.jobs.enqueue(new));
-    futures::future::join_all(calls).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+    futures::future::join_all(calls).await.into_iter().for_each(|answer| assert!(answer.is_ok()));
     world.worker().tick().await.unwrap();
     let confirming: i64 = sqlx::query_scalar("SELECT count(*) FROM jobs WHERE status = 'confirming'")
         .fetch_one(&world.pool)
@@ -105,9 +105,16 @@ async fn a_paused_worker_whose_lease_ran_out_can_write_nothing() {
     let mut paused = world.worker().with_checkpoints(checkpoints.clone());
     let first = tokio::spawn(async move { paused.tick().await });
     checkpoints.reached().await;
-    sqlx::query("UPDATE job_lease SET lease_until = now() - interval '1 s'").execute(&world.pool).await.unwrap();
+    sqlx::query("UPDATE job_lease SET lease_until = now() - interval '1 s'")
+        .execute(&world.pool)
+        .await
+        .unwrap();
     world.work_until(id, "confirming").await;
-    first.abort();
+    let before = world.job(id).await.1;
+    // It wakes up with signed bytes in its hands, and finds that they are no longer its to store or send.
+    checkpoints.release();
+    first.await.unwrap().unwrap();
+    assert_eq!(world.job(id).await.1, before, "the loser wrote something");
     assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
     assert_eq!(world.signer.signatures(), 1, "the second worker got the same bytes");
 }
@@ -119,7 +126,7 @@ async fn many_workers_at_once_pay_everybody_once() {
     world.hot_wallet(1).await;
     let news: Vec<_> = (0..60).map(|_| world.withdrawal(&fresh_address(), ether(1))).collect();
     let calls = news.iter().cloned().map(|new| world.jobs.enqueue(new));
-    futures::future::join_all(calls).await.into_iter().for_each(|answer| drop(answer.unwrap()));
+    futures::future::join_all(calls).await.into_iter().for_each(|answer| assert!(answer.is_ok()));
     let small = std::sync::Arc::new(execution::worker::WorkerConfig { batch: 5, ..worker_config() });
     let workers: Vec<_> = (0..4)
         .map(|_| {

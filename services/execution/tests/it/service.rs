@@ -137,7 +137,12 @@ async fn a_withdrawal_over_grpc_is_broadcast_by_the_services_own_workers() {
 async fn mistakes_are_named_and_pages_go_on() {
     let stack = stack().await;
     let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
-    let bad = wire::Chain { nodes: vec!["ftp://x".into()], depth: 0, max_fee: "-1".into(), ..chain_of(String::new()) };
+    let bad = wire::Chain {
+        nodes: vec!["ftp://x".into()],
+        depth: 0,
+        max_fee: "-1".into(),
+        ..chain_of(String::new())
+    };
     let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(bad) }).await.unwrap_err();
     for field in ["chain.nodes[0]", "chain.depth", "chain.max_fee"] {
         assert!(refused.message().contains(field), "{refused:?}");

@@ -17,9 +17,18 @@ use tonic::{Request, Response, Status};
 
 /// The first accounts of the development mnemonic: rich on a private chain, worthless elsewhere.
 pub(crate) const KEYS: [(&str, &str); 3] = [
-    ("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80", "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"),
-    ("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d", "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"),
-    ("5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"),
+    (
+        "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
+        "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
+    ),
+    (
+        "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
+        "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
+    ),
+    (
+        "5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a",
+        "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+    ),
 ];
 
 /// What happens to a request to sign.
@@ -94,7 +103,11 @@ impl FakeSigner {
         book.script.pop_front().or_else(|| book.always.clone()).unwrap_or(Script::Sign)
     }
 
-    fn sign(&self, request: &wire::SignTransactionRequest, betray: bool) -> Result<wire::SignTransactionResponse, Status> {
+    fn sign(
+        &self,
+        request: &wire::SignTransactionRequest,
+        betray: bool,
+    ) -> Result<wire::SignTransactionResponse, Status> {
         let mut book = self.book.lock().unwrap();
         let seen = book.fences.entry(request.job_id.clone()).or_default();
         if request.lease_epoch < *seen {
@@ -102,11 +115,21 @@ impl FakeSigner {
         }
         *seen = request.lease_epoch;
         if let Some((known, answer)) = book.signed.get(&request.idempotency_key) {
-            let same = wire::SignTransactionRequest { lease_epoch: request.lease_epoch, ..known.clone() } == *request;
-            return if same { Ok(answer.clone()) } else { Err(Status::already_exists("another request under this key")) };
+            let same = wire::SignTransactionRequest { lease_epoch: request.lease_epoch, ..known.clone() }
+                == *request;
+            return if same {
+                Ok(answer.clone())
+            } else {
+                Err(Status::already_exists("another request under this key"))
+            };
         }
-        let Some(Parameters::Evm(evm)) = &request.parameters else { return Err(Status::invalid_argument("evm")) };
-        let void = request.authorization.as_ref().is_some_and(|authorization| authorization.void_attestation.is_some());
+        let Some(Parameters::Evm(evm)) = &request.parameters else {
+            return Err(Status::invalid_argument("evm"));
+        };
+        let void = request
+            .authorization
+            .as_ref()
+            .is_some_and(|authorization| authorization.void_attestation.is_some());
         match book.slots.get(&request.job_id) {
             Some(nonce) if *nonce != evm.nonce && !void => {
                 return Err(rpc::error::failed_precondition("PAYMENT_GUARD_SECOND_NONCE", "a second nonce"));

@@ -29,7 +29,10 @@ fn settled(job: JobId, tx_hash: TxHash) -> Verdict {
 fn reverted(job: JobId, tx_hash: TxHash, value_moved: bool) -> Verdict {
     let finding = Finding::Reverted { reason: "no transfer log".to_owned(), value_moved };
     let proof = VoidProof { tx_hashes: vec![tx_hash], signature: "ab".repeat(64), attested_at: Utc::now() };
-    Verdict { proof: (!value_moved).then_some(proof), ..verdict(job, finding, Evidence::Receipt(receipt(tx_hash))) }
+    Verdict {
+        proof: (!value_moved).then_some(proof),
+        ..verdict(job, finding, Evidence::Receipt(receipt(tx_hash)))
+    }
 }
 
 async fn reserved(world: &World) -> types::RawAmount {
@@ -182,11 +185,13 @@ async fn the_database_refuses_to_call_a_job_with_a_nonce_failed() {
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
     world.work_until(id, "confirming").await;
-    let forced = sqlx::query("UPDATE jobs SET status = 'failed', error = 'x', finished_at = now(), reserved = false WHERE id = $1")
-        .bind(id.as_uuid())
-        .execute(&world.pool)
-        .await
-        .unwrap_err();
+    let forced = sqlx::query(
+        "UPDATE jobs SET status = 'failed', error = 'x', finished_at = now(), reserved = false WHERE id = $1",
+    )
+    .bind(id.as_uuid())
+    .execute(&world.pool)
+    .await
+    .unwrap_err();
     assert_eq!(db::constraint(&forced), Some("jobs_failed_holds_no_nonce"));
     let moved = sqlx::query("UPDATE jobs SET wallet_id = NULL WHERE id = $1").bind(id.as_uuid());
     let moved = moved.execute(&world.pool).await.unwrap_err();

@@ -15,7 +15,9 @@ use execution::worker::withdrawal::WithdrawalWorker;
 use service::Service as _;
 use sqlx::PgPool;
 use testkit::Mining;
-use types::{AssetSymbol, Backoff, ChainName, Decimals, JobId, Priority, RawAmount, WalletGroupId, WithdrawalId};
+use types::{
+    AssetSymbol, Backoff, ChainName, Decimals, JobId, Priority, RawAmount, WalletGroupId, WithdrawalId,
+};
 use worker::{Checkpoints, Tick as _};
 
 use super::chain::{self, ETHER};

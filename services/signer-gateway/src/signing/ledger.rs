@@ -144,20 +144,43 @@ fn is_outage(error: &SigningError) -> bool {
 
 /// Judges, signs and commits a batch; the answers are in its order.
 async fn decide_batch(pool: &PgPool, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
+    let mut clock = Phases::start();
     let mut tx = pool.begin().await.map_err(SigningError::Ledger)?;
     let (head, now) = audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
+    clock.end("lock");
     let facts = repo::load_in(&mut tx, now, batch).await?;
+    clock.end("load");
     let mut session =
         Session { facts, head, writes: Writes::default(), entries: Vec::with_capacity(batch.len()) };
     let mut answers = Vec::with_capacity(batch.len());
     for prepared in batch {
         answers.push(session.decide(prepared));
     }
+    clock.end("sign");
     let Session { head, writes, entries, .. } = session;
     writes.save_in(&mut tx, now).await.map_err(SigningError::Ledger)?;
     audit::insert_in(&mut tx, &entries, head).await.map_err(SigningError::Ledger)?;
+    clock.end("write");
     tx.commit().await.map_err(SigningError::Ledger)?;
+    clock.end("commit");
     Ok(answers)
+}
+
+/// Where a batch spends its time.
+struct Phases {
+    since: std::time::Instant,
+}
+
+impl Phases {
+    fn start() -> Self {
+        Self { since: std::time::Instant::now() }
+    }
+
+    fn end(&mut self, phase: &'static str) {
+        metrics::histogram!("bursar_signer_batch_phase_seconds", "phase" => phase)
+            .record(self.since.elapsed().as_secs_f64());
+        self.since = std::time::Instant::now();
+    }
 }
 
 /// What a batch collects between load and save.

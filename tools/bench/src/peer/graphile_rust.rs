@@ -23,7 +23,10 @@ const BATCH_CONNECTIONS: u32 = 100;
 const LOCAL_QUEUE: usize = 5_000;
 const COMPLETION_DELAY: Duration = Duration::from_millis(5);
 const ADDED_AT_ONCE: usize = 5_000;
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A worker that fetches job by job does so once for each of its rounds: with the default of a second between them it
+/// would mostly sleep.
+const EACH_POLL: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Nothing {
@@ -76,7 +79,7 @@ async fn worker(pool: PgPool, style: Style, done: Done) -> Result<Worker> {
         .add_extension(done)
         .define_job::<Nothing>();
     let options = match style {
-        Style::Each { clients } => options.concurrency(clients as usize),
+        Style::Each { clients } => options.concurrency(clients as usize).poll_interval(EACH_POLL),
         Style::Batches => options
             .concurrency(BATCH_CONCURRENCY)
             .poll_interval(Duration::from_millis(5))

@@ -1,0 +1,111 @@
+//! Broadcasts: exact bytes by `broadcasthex`, JSON that is serialised anew by `broadcasttransaction`.
+//!
+//! The two answer differently, as nodes do: the first always says everything and in text, the second leaves
+//! out defaults and writes its message as hex.
+
+use serde_json::{Map, Value, json};
+
+use super::Request;
+use crate::admission::{Answer, Relay};
+use crate::crypto::recover;
+use crate::fault::Kind;
+use crate::network::Network;
+use crate::render;
+use crate::wire::SignedTx;
+
+/// Offers the transaction, bent by the fault that befell this call.
+fn offer(network: &mut Network, request: &Request<'_>, tx: SignedTx) -> Answer {
+    let relay = match request.fault {
+        Some(Kind::Busy) => return Answer::new("SERVER_BUSY", "Server busy."),
+        Some(Kind::NoConnection) => return Answer::new("NO_CONNECTION", "No connection."),
+        Some(Kind::Unsolidified) => return Answer::new("BLOCK_UNSOLIDIFIED", "Block unsolidified."),
+        Some(Kind::Lost) => Relay::Nobody,
+        Some(Kind::Forgotten) => Relay::Forget,
+        _ => Relay::Everyone,
+    };
+    let answer = network.broadcast(request.node, tx, relay);
+    match request.fault {
+        Some(Kind::P2pFailed) if answer.is_success() => {
+            Answer::new("NOT_ENOUGH_EFFECTIVE_CONNECTION", "P2P broadcast failed.")
+        }
+        Some(Kind::OtherError) if answer.is_success() => Answer::new("OTHER_ERROR", "Error: null"),
+        _ => answer,
+    }
+}
+
+pub fn hex(network: &mut Network, request: &Request<'_>) -> Value {
+    let decoded = hex::decode(request.params.text("transaction"))
+        .map_err(|error| format!("class org.bouncycastle.util.encoders.DecoderException : {error}"))
+        .and_then(|bytes| {
+            SignedTx::decode(&bytes).map_err(|error| {
+                format!("class com.google.protobuf.InvalidProtocolBufferException : {error}")
+            })
+        });
+    let tx = match decoded {
+        Ok(tx) => tx,
+        Err(text) => return json!({ "Error": text }),
+    };
+    let txid = hex::encode(tx.id);
+    let transaction = Value::from(render::transaction(&tx, request.params.visible())).to_string();
+    let answer = offer(network, request, tx);
+    json!({
+        "result": answer.is_success(),
+        "code": answer.code,
+        "message": answer.message,
+        "transaction": transaction,
+        "txid": txid,
+    })
+}
+
+pub fn json(network: &mut Network, request: &Request<'_>) -> Value {
+    let whole = Value::Object(request.params.0.clone());
+    let Some(tx) = render::parse_transaction(&whole) else {
+        return json!({ "Error": "class java.lang.NullPointerException : null" });
+    };
+    let mut object = Map::new();
+    let txid = hex::encode(tx.id);
+    let answer = offer(network, request, tx);
+    if answer.is_success() {
+        object.insert("result".into(), true.into());
+    } else {
+        object.insert("code".into(), answer.code.into());
+        object.insert("message".into(), render::text(&answer.message, request.params.visible()).into());
+    }
+    object.insert("txid".into(), txid.into());
+    object.into()
+}
+
+/// Who may sign a transaction, and its id as the node computes it.
+pub fn sign_weight(network: &Network, request: &Request<'_>) -> Value {
+    let visible = request.params.visible();
+    let whole = Value::Object(request.params.0.clone());
+    let Some(tx) = render::parse_transaction(&whole) else {
+        return json!({ "Error": "class java.lang.NullPointerException : null" });
+    };
+    let world = network.nodes[request.node].view(&network.chain).state(false);
+    let owner = tx.call.as_ref().and_then(crate::wire::Call::owner);
+    let mut object = Map::new();
+    let weight = tx.signatures.iter().filter(|each| recover(tx.id, each) == owner).count();
+    match owner.filter(|owner| world.accounts.contains_key(owner)) {
+        Some(owner) => {
+            let keys = json!([{ "address": owner.text(visible), "weight": 1 }]);
+            let permission = json!({ "permission_name": "owner", "threshold": 1, "keys": keys });
+            object.insert("permission".into(), permission);
+            let result = if weight > 0 { json!({}) } else { json!({ "code": "NOT_ENOUGH_PERMISSION" }) };
+            object.insert("result".into(), result);
+        }
+        None => {
+            let result = json!({ "code": "PERMISSION_ERROR", "message": "Account does not exist!" });
+            object.insert("result".into(), result);
+        }
+    }
+    if weight > 0 {
+        object.insert("current_weight".into(), weight.into());
+        object.insert("approved_list".into(), owner.iter().map(|each| each.text(visible)).collect());
+    }
+    let transaction = render::transaction(&tx, visible);
+    let wrapped =
+        json!({ "result": { "result": true }, "txid": hex::encode(tx.id), "transaction": transaction });
+    object.insert("transaction".into(), wrapped);
+    object.into()
+}

@@ -1,0 +1,263 @@
+//! The network: nodes over one chain, its clock, its producers.
+//!
+//! Owns time (the wall clock, or a clock that only an admin call moves), the producers' pool, block
+//! production with missed slots, and forks above solid. Never answers HTTP and never judges a broadcast:
+//! `admission` does.
+//!
+//! Invariant: every transaction enters a block through `produce`, which executes it upon the parent's state,
+//! so the oracle counts what truly moved on the branch that won.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+
+use crate::chain::{Chain, Included};
+use crate::crypto::Address;
+use crate::ledger::execute::{Moment, execute};
+use crate::ledger::{Prices, World};
+use crate::node::{Node, Pooled};
+use crate::wire::{SignedTx, TxId};
+
+/// A node drops what waited this long in its pool; a producer may still mine it.
+const POOL_TIMEOUT_MS: i64 = 60_000;
+const MOST_PER_BLOCK: usize = 2_000;
+
+/// How a network begins.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub nodes: usize,
+    pub slot_ms: i64,
+    pub solid_lag: u64,
+    /// Blocks come only by admin calls, and so does time.
+    pub manual: bool,
+    /// The first block's time; absent, so that the head is now.
+    pub genesis_ms: Option<i64>,
+    pub world: World,
+}
+
+#[derive(Debug)]
+pub struct Network {
+    pub chain: Chain,
+    pub nodes: Vec<Node>,
+    pub prices: Prices,
+    /// What producers know of, in order of arrival.
+    pub pool: Vec<Arc<SignedTx>>,
+    /// False: blocks are produced, but none takes a transaction.
+    pub include: bool,
+    pub manual: bool,
+    pub slot_ms: i64,
+    clock_ms: i64,
+    missing: u64,
+}
+
+/// An order to replace the newest blocks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    pub depth: u64,
+    /// Whether the winning branch takes the undone transactions at once (else they wait in the pool).
+    #[serde(default)]
+    pub include: bool,
+    /// Undone transactions that nobody keeps.
+    #[serde(default)]
+    pub drop: Vec<String>,
+    /// Nodes that stay on the losing branch.
+    #[serde(default)]
+    pub keep_on: Vec<usize>,
+}
+
+/// Milliseconds since 1970 by the wall clock.
+pub fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Network {
+    pub fn new(setup: Setup) -> Self {
+        let slot_ms = setup.slot_ms.max(1);
+        // Enough blocks that a solid one other than genesis exists from the start.
+        let first_blocks = i64::try_from(setup.solid_lag).unwrap_or(i64::MAX / 2).saturating_add(2);
+        let genesis_ms = setup
+            .genesis_ms
+            .unwrap_or_else(|| wall_ms() / slot_ms * slot_ms - first_blocks.saturating_mul(slot_ms));
+        let mut network = Self {
+            chain: Chain::new(genesis_ms, slot_ms, setup.solid_lag, setup.world),
+            nodes: (0..setup.nodes.max(1)).map(|_| Node::default()).collect(),
+            prices: Prices::default(),
+            pool: Vec::new(),
+            include: true,
+            manual: setup.manual,
+            slot_ms,
+            clock_ms: genesis_ms,
+            missing: 0,
+        };
+        for _ in 0..first_blocks {
+            network.produce_next();
+        }
+        network
+    }
+
+    /// The time that new transactions carry.
+    pub fn time_ms(&self) -> i64 {
+        if self.manual { self.clock_ms } else { wall_ms() }
+    }
+
+    /// Lets slots pass without a block: at once by hand, else the next ones.
+    pub fn miss(&mut self, slots: u64) {
+        if self.manual {
+            let slots = i64::try_from(slots).unwrap_or(i64::MAX);
+            self.clock_ms = self.clock_ms.saturating_add(slots.saturating_mul(self.slot_ms));
+        } else {
+            self.missing = self.missing.saturating_add(slots);
+        }
+    }
+
+    /// Produces what is due at `now_ms`.
+    pub fn tick(&mut self, now_ms: i64) {
+        while !self.manual && self.clock_ms + self.slot_ms <= now_ms {
+            if self.missing > 0 {
+                self.missing -= 1;
+                self.clock_ms += self.slot_ms;
+            } else {
+                self.produce_next();
+            }
+        }
+    }
+
+    /// Produces a block in the next slot.
+    pub fn produce_next(&mut self) {
+        self.clock_ms += self.slot_ms;
+        self.produce(self.clock_ms);
+    }
+
+    fn produce(&mut self, timestamp_ms: i64) {
+        let parent = Arc::clone(self.chain.head());
+        let mut state = self.chain.state(&parent);
+        let mut transactions = Vec::new();
+        let mut taken = HashSet::new();
+        if self.include {
+            let offered = std::mem::take(&mut self.pool);
+            for tx in offered {
+                if transactions.len() == MOST_PER_BLOCK {
+                    self.pool.push(tx);
+                    continue;
+                }
+                // Against the parent's time, not the block's: after missed slots a transaction may sit in
+                // a block that is later than its expiration.
+                let alive = tx.raw.expiration > parent.timestamp_ms
+                    && self.chain.height_of(&tx.id).is_none()
+                    && !taken.contains(&tx.id)
+                    && self.is_referenced(&tx);
+                let moment = Moment { prices: &self.prices, now_ms: timestamp_ms };
+                // What no longer validates is dropped without a word, as the network does.
+                if alive && let Ok(outcome) = execute(Arc::make_mut(&mut state), &tx, moment) {
+                    taken.insert(tx.id);
+                    transactions.push(Included { tx, outcome });
+                }
+            }
+        }
+        self.chain.append(timestamp_ms, transactions, state);
+        self.refresh_pools();
+    }
+
+    /// The producers' own check of the reference, upon the branch that won.
+    fn is_referenced(&self, tx: &SignedTx) -> bool {
+        Node::default().view(&self.chain).knows_reference(&tx.raw.ref_block_bytes, &tx.raw.ref_block_hash)
+    }
+
+    /// After a new head each node forgets what is on its chain, what expired and what waited too long.
+    fn refresh_pools(&mut self) {
+        for node in &mut self.nodes {
+            node.pending = None;
+            if node.pool.is_empty() {
+                continue;
+            }
+            let mut pool = std::mem::take(&mut node.pool);
+            let view = node.view(&self.chain);
+            let head_ms = view.head().timestamp_ms;
+            pool.retain(|pooled| {
+                !view.holds(&pooled.tx.id)
+                    && pooled.tx.raw.expiration > head_ms
+                    && head_ms - pooled.since_ms < POOL_TIMEOUT_MS
+            });
+            node.pool = pool;
+        }
+    }
+
+    /// Replaces the newest blocks by a branch that is one longer. Refused below solid.
+    pub fn fork(&mut self, order: &Fork) -> Result<(), String> {
+        if order.depth == 0 {
+            return Err("depth must be at least 1".to_owned());
+        }
+        let solid = self.chain.solid();
+        let Some(undone) = self.chain.undo(order.depth) else {
+            return Err(format!("block {solid} is solid: a fork of {} blocks would undo it", order.depth));
+        };
+        let dropped = |id: &TxId| order.drop.iter().any(|text| *text == hex::encode(id));
+        for node in &order.keep_on {
+            if let Some(node) = self.nodes.get_mut(*node) {
+                node.stay_on(undone.clone(), solid);
+            }
+        }
+        let later = std::mem::take(&mut self.pool);
+        let again = undone.iter().flat_map(|block| &block.transactions).map(|found| Arc::clone(&found.tx));
+        self.pool = again.chain(later).filter(|tx| !dropped(&tx.id)).collect();
+        for node in &mut self.nodes {
+            node.pool.retain(|pooled| !dropped(&pooled.tx.id));
+        }
+        let include = std::mem::replace(&mut self.include, order.include);
+        let mut timestamp_ms = self.chain.head().timestamp_ms;
+        for _ in 0..=order.depth {
+            timestamp_ms += self.slot_ms;
+            self.produce(timestamp_ms);
+        }
+        self.include = include;
+        self.clock_ms = self.clock_ms.max(timestamp_ms);
+        self.push_back();
+        Ok(())
+    }
+
+    /// Nodes that follow the winning branch hold the undone transactions as pending again.
+    fn push_back(&mut self) {
+        for node in self.nodes.iter_mut().filter(|node| !node.is_on_losing_branch() && !node.isolated) {
+            let view = node.view(&self.chain);
+            let since_ms = view.head().timestamp_ms;
+            let missing: Vec<Pooled> = self
+                .pool
+                .iter()
+                .filter(|tx| !view.holds(&tx.id) && node.pooled(&tx.id).is_none())
+                .map(|tx| Pooled { tx: Arc::clone(tx), since_ms })
+                .collect();
+            node.pool.extend(missing);
+        }
+    }
+
+    /// Takes a transaction out of one node's pool, or out of every pool and the producers' reach.
+    pub fn drop_pending(&mut self, id: &TxId, only: Option<usize>) {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            if only.is_none_or(|only| only == number) {
+                node.pool.retain(|pooled| pooled.tx.id != *id);
+                node.pending = None;
+            }
+        }
+        if only.is_none() {
+            self.pool.retain(|tx| tx.id != *id);
+        }
+    }
+
+    /// Changes the world from outside, in every state alike.
+    pub fn amend(&mut self, change: impl Fn(&mut World)) {
+        self.chain.amend(change);
+        for node in &mut self.nodes {
+            node.pending = None;
+        }
+    }
+
+    /// Funds an address from nowhere.
+    pub fn fund(&mut self, to: Address, sun: i64) {
+        let now_ms = self.chain.head().timestamp_ms;
+        self.amend(|world| world.credit(to, sun, now_ms));
+    }
+}
