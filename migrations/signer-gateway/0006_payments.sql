@@ -36,3 +36,16 @@ CREATE TABLE payments (
     CONSTRAINT payments_tron_id_length CHECK (octet_length(tron_id) = 32),
     CONSTRAINT payments_counts_range CHECK (generation >= 0 AND bumps >= 0 AND gas_limit >= 0)
 );
+
+-- A payment never changes its chain, wallet or job, whatever is proven void.
+CREATE FUNCTION payments_bound() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'payment % is bound to its chain, wallet and job', OLD.payment
+        USING ERRCODE = 'integrity_constraint_violation', CONSTRAINT = 'payments_bound';
+END
+$$;
+
+CREATE TRIGGER payments_bound BEFORE UPDATE ON payments FOR EACH ROW
+    WHEN (OLD.chain <> NEW.chain OR OLD.wallet <> NEW.wallet OR OLD.job_id <> NEW.job_id
+          OR OLD.generation > NEW.generation)
+    EXECUTE FUNCTION payments_bound();

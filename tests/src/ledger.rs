@@ -36,7 +36,8 @@ impl Ledger {
     }
 
     async fn scan(&mut self, http: &reqwest::Client, node: &str, from: u64, to: u64) -> Result<()> {
-        let range = json!([{"fromBlock": format!("{from:#x}"), "toBlock": format!("{to:#x}"), "topics": [TRANSFER]}]);
+        let range =
+            json!([{"fromBlock": format!("{from:#x}"), "toBlock": format!("{to:#x}"), "topics": [TRANSFER]}]);
         let logs = call(http, node, "eth_getLogs", range).await?;
         for log in logs.as_array().context("logs are a list")? {
             let receiver = log["topics"][2].as_str().context("a transfer names its receiver")?;
@@ -44,7 +45,8 @@ impl Ledger {
             self.token.entry(format!("0x{}", &receiver[26..])).or_default().push(value);
         }
         for block in from..=to {
-            let block = call(http, node, "eth_getBlockByNumber", json!([format!("{block:#x}"), true])).await?;
+            let block =
+                call(http, node, "eth_getBlockByNumber", json!([format!("{block:#x}"), true])).await?;
             for tx in block["transactions"].as_array().context("a block lists its transactions")? {
                 let (Some(receiver), value) = (tx["to"].as_str(), amount(&tx["value"])?) else { continue };
                 if value > 0 {
@@ -70,7 +72,11 @@ impl Ledger {
             let expected: u128 = payment.amount_raw.parse()?;
             let found = self.transfers(payment);
             ensure!(found.len() < 2, "withdrawal {} was paid {} times", payment.id, found.len());
-            ensure!(found == [expected], "withdrawal {} of {expected}: the chain shows {found:?}", payment.id);
+            ensure!(
+                found == [expected],
+                "withdrawal {} of {expected}: the chain shows {found:?}",
+                payment.id
+            );
         }
         Ok(())
     }
@@ -91,5 +97,9 @@ fn number(value: &Value) -> Result<u64> {
 
 fn amount(value: &Value) -> Result<u128> {
     let text = value.as_str().context("an amount is hex text")?.trim_start_matches("0x");
-    if text.is_empty() { Ok(0) } else { Ok(u128::from_str_radix(text.trim_start_matches('0'), 16).unwrap_or(0)) }
+    if text.is_empty() {
+        Ok(0)
+    } else {
+        Ok(u128::from_str_radix(text.trim_start_matches('0'), 16).unwrap_or(0))
+    }
 }

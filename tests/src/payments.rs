@@ -133,5 +133,8 @@ where
 
 fn passing(status: &tonic::Status) -> bool {
     use tonic::Code;
-    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Cancelled | Code::Internal)
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::Unknown | Code::DeadlineExceeded | Code::Cancelled | Code::Internal
+    )
 }

@@ -49,7 +49,8 @@ fn bin_dir() -> Result<PathBuf> {
 fn bursar(data: &Path, arguments: &[&str]) -> Result<()> {
     let program = bin_dir()?.join("bursar");
     ensure!(program.exists(), "{} is not built; `make test` builds it first", program.display());
-    let output = Command::new(program).args(arguments).arg("--data").arg(data).stdin(Stdio::null()).output()?;
+    let output =
+        Command::new(program).args(arguments).arg("--data").arg(data).stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
     }

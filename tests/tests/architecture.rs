@@ -96,7 +96,9 @@ fn tests_of_a_library_or_service_reach_no_service() {
         .filter(|p| p.name.as_str() != "tests")
         .flat_map(|p| edges(p, &ours, true).into_iter().map(move |d| (p.name.to_string(), d)))
         .filter(|(_, dependency)| SERVICES.contains(&dependency.as_str()))
-        .map(|(name, dependency)| format!("{name} may not test against {dependency}: call it through its contract"))
+        .map(|(name, dependency)| {
+            format!("{name} may not test against {dependency}: call it through its contract")
+        })
         .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

@@ -43,7 +43,12 @@ async fn all_completed(customer: &Customer, orders: &[Ordered]) -> Result<()> {
 }
 
 /// Arms a crash point, pays, and waits for the process to die at it.
-async fn crash_at(stack: &mut Stack, customer: &Customer, service: &str, point: &str) -> Result<Vec<Ordered>> {
+async fn crash_at(
+    stack: &mut Stack,
+    customer: &Customer,
+    service: &str,
+    point: &str,
+) -> Result<Vec<Ordered>> {
     stack.kill(service)?;
     stack.start_again(service, &[("BURSAR_CRASH_POINT", point)])?;
     let orders = order_some(customer, 4).await?;
@@ -90,7 +95,8 @@ const WAVE: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_kills_pays_every_withdrawal_once() -> Result<()> {
-    let seed = std::env::var("BURSAR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    let seed =
+        std::env::var("BURSAR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(rand::random::<u64>);
     println!("seed {seed}; BURSAR_SEED={seed} repeats the order of kills");
     let mut dice = StdRng::seed_from_u64(seed);
     let mut stack = Stack::start()?;

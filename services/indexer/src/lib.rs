@@ -29,13 +29,14 @@ impl service::Service for Indexer {
 
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let store = store::Store::connect(&ctx.config().mongo).await?;
-        let server = ctx
-            .server()
-            .service(IndexerServiceServer::new(rpc_service::IndexerRpc))
-            .check("database", true, move || {
+        let server = ctx.server().service(IndexerServiceServer::new(rpc_service::IndexerRpc)).check(
+            "database",
+            true,
+            move || {
                 let store = store.clone();
                 async move { store.ping().await }
-            });
+            },
+        );
         ctx.serve(server).await
     }
 }

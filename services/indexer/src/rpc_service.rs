@@ -17,7 +17,10 @@ fn unimplemented<T>(method: &str) -> Result<Response<T>, Status> {
 impl IndexerService for IndexerRpc {
     type WatchEventsStream = Empty<Result<pb::WatchEventsResponse, Status>>;
 
-    async fn add_source(&self, _: Request<pb::AddSourceRequest>) -> Result<Response<pb::AddSourceResponse>, Status> {
+    async fn add_source(
+        &self,
+        _: Request<pb::AddSourceRequest>,
+    ) -> Result<Response<pb::AddSourceResponse>, Status> {
         unimplemented("AddSource")
     }
 

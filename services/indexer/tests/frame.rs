@@ -34,7 +34,8 @@ async fn health_follows_the_database_down_and_up_again() {
     let proxy = FaultProxy::tcp(database.address()).await;
     // A direct connection: the replica set would tell its members' own addresses, past the proxy.
     let url = format!("mongodb://{}/?directConnection=true", proxy.address());
-    let running = service::launch::<Indexer>(&config(&url, database.name())).await.expect("the indexer starts");
+    let running =
+        service::launch::<Indexer>(&config(&url, database.name())).await.expect("the indexer starts");
     let channel = Channel::from_shared(running.url()).unwrap().connect().await.unwrap();
     let mut client = HealthClient::new(channel);
 
@@ -61,14 +62,17 @@ async fn a_database_that_is_down_at_start_is_one_clear_refusal() {
     let free = testkit::FaultProxy::tcp("127.0.0.1:1").await;
     free.refuse().await;
     let url = format!("mongodb://{}/?directConnection=true", free.address());
-    let refused = service::launch::<Indexer>(&config(&url, "indexer")).await.expect_err("nothing to start on");
+    let refused =
+        service::launch::<Indexer>(&config(&url, "indexer")).await.expect_err("nothing to start on");
     assert!(refused.message().contains("MongoDB does not answer"), "{}", refused.message());
 }
 
 #[tokio::test]
 async fn methods_to_come_say_so() {
     let database = testkit::mongo().await;
-    let running = service::launch::<Indexer>(&config(database.url(), database.name())).await.expect("the indexer starts");
+    let running = service::launch::<Indexer>(&config(database.url(), database.name()))
+        .await
+        .expect("the indexer starts");
     let client = ClientConfig::new(running.url()).with_key(Secret::new(KEY));
     let mut client = IndexerServiceClient::new(connect_lazy(&client).unwrap());
     let status = client.list_sources(pb::ListSourcesRequest {}).await.expect_err("not there yet");

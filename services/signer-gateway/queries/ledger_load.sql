@@ -1,7 +1,32 @@
--- Everything the ledger remembers about the requests of a batch, one row per request. Runs under the head's lock, as a
--- statement of its own: its snapshot must be younger than the lock, or a freeze committed while waiting goes unseen.
+-- Everything the ledger remembers about the requests of a batch, in one statement and hence one snapshot: one row per
+-- request, and beside each the head, the freezes and the counters. A write that finds the head unmoved finds all of this
+-- unchanged, because whatever changes any of it appends to the log.
+WITH head AS MATERIALIZED (
+    SELECT sequence, hash, clock_timestamp() AS at FROM audit_head
+), frozen AS MATERIALIZED (
+    SELECT coalesce(array_agg(chain), '{}') AS chains FROM freezes
+), used AS MATERIALIZED (
+    -- The oldest minute of a window counts whole: never less than what was used.
+    SELECT coalesce(array_agg(item.chain), '{}') AS chains,
+           coalesce(array_agg(item.counter), '{}') AS counters,
+           coalesce(array_agg(usage.amount::text), '{}') AS amounts
+    FROM unnest($8::text[], $9::text[], $10::bigint[]) AS item (chain, counter, window_s)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(amount), 0) AS amount
+        FROM limit_usage
+        WHERE chain = item.chain AND counter = item.counter
+          AND minute >= date_trunc('minute', now() - make_interval(secs => item.window_s))
+    ) AS usage
+)
 SELECT
     item.place,
+    head.sequence          AS head_sequence,
+    head.hash              AS head_hash,
+    head.at                AS head_at,
+    frozen.chains          AS frozen,
+    used.chains            AS used_chains,
+    used.counters          AS used_counters,
+    used.amounts           AS used_amounts,
     record.request         AS record_request,
     record.from_address    AS record_from,
     record.raw_transaction AS record_raw,
@@ -20,10 +45,12 @@ SELECT
     slot.payment           AS slot_payment,
     slot.generation        AS slot_generation,
     fence.epoch            AS fence_epoch,
-    wallet.address IS NOT NULL AS destination_registered,
-    ARRAY(SELECT frozen.chain FROM freezes AS frozen) AS frozen
+    wallet.address IS NOT NULL AS destination_registered
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[])
      WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, place)
+CROSS JOIN head
+CROSS JOIN frozen
+CROSS JOIN used
 -- LIMIT keeps each lookup a lookup: a plan cached while the tables were small would otherwise join by reading them whole.
 LEFT JOIN LATERAL (
     SELECT * FROM signing_records WHERE idempotency_key = item.key LIMIT 1

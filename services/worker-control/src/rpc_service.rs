@@ -34,7 +34,10 @@ impl WorkerService for WorkerRpc {
         unimplemented("ListWorkers")
     }
 
-    async fn get_worker(&self, _: Request<pb::GetWorkerRequest>) -> Result<Response<pb::GetWorkerResponse>, Status> {
+    async fn get_worker(
+        &self,
+        _: Request<pb::GetWorkerRequest>,
+    ) -> Result<Response<pb::GetWorkerResponse>, Status> {
         unimplemented("GetWorker")
     }
 

@@ -50,6 +50,7 @@ async fn redis_down_at_start_is_one_clear_refusal() {
     let mut redis = testkit::redis_server().await;
     let url = redis.url().to_owned();
     redis.stop().await;
-    let refused = service::launch::<WorkerControl>(&config(&url, database.url())).await.expect_err("no Redis");
+    let refused =
+        service::launch::<WorkerControl>(&config(&url, database.url())).await.expect_err("no Redis");
     assert!(refused.message().contains("Redis does not answer"), "{}", refused.message());
 }

@@ -186,8 +186,7 @@ fn check_size(tx: &SignedTx) -> Result<(), Answer> {
         return Ok(());
     }
     let id = hex::encode(tx.id);
-    let text =
-        format!("Too big transaction, TxId {id}, the size is {size} bytes, maxTxSize {LARGEST_BYTES}");
+    let text = format!("Too big transaction, TxId {id}, the size is {size} bytes, maxTxSize {LARGEST_BYTES}");
     Err(Answer::new("TOO_BIG_TRANSACTION_ERROR", text))
 }
 

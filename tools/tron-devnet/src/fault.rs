@@ -70,6 +70,8 @@ impl Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
+    /// Absent: every node.
+    pub node: Option<usize>,
     pub kind: Kind,
     /// How often; 0 means until cleared.
     #[serde(default = "once")]
@@ -113,8 +115,7 @@ impl Faults {
     /// The fault that meets this call, used up by one.
     pub fn take(&mut self, call: &str) -> Option<Fault> {
         let position = self.0.iter().position(|fault| {
-            call.starts_with(&fault.path)
-                && (!fault.kind.is_of_broadcast() || call.starts_with("broadcast"))
+            call.starts_with(&fault.path) && (!fault.kind.is_of_broadcast() || call.starts_with("broadcast"))
         })?;
         let found = self.0[position].clone();
         if found.times == 1 {

@@ -148,9 +148,11 @@ impl<'a> View<'a> {
         if number > self.head().number {
             return None;
         }
-        let off = self.node.branch.as_ref().and_then(|branch| {
-            branch.blocks.iter().find(|block| block.number == number)
-        });
+        let off = self
+            .node
+            .branch
+            .as_ref()
+            .and_then(|branch| branch.blocks.iter().find(|block| block.number == number));
         off.or_else(|| self.chain.block(number))
     }
 
@@ -179,9 +181,8 @@ impl<'a> View<'a> {
     }
 
     fn locate(&self, id: &TxId) -> Option<(u64, &'a Included)> {
-        let in_block = |block: &'a Arc<Block>| {
-            block.transactions.iter().find(|included| included.tx.id == *id)
-        };
+        let in_block =
+            |block: &'a Arc<Block>| block.transactions.iter().find(|included| included.tx.id == *id);
         let on_branch = self.node.branch.iter().flat_map(|branch| &branch.blocks);
         if let Some(found) = on_branch.filter_map(|block| Some((block.number, in_block(block)?))).next() {
             return Some(found);
@@ -200,8 +201,7 @@ impl<'a> View<'a> {
         let low = u64::from(u16::from_be_bytes(low));
         let head = self.head().number;
         let candidate = (head & !0xffff) | low;
-        let number =
-            if candidate <= head { Some(candidate) } else { candidate.checked_sub(0x1_0000) };
+        let number = if candidate <= head { Some(candidate) } else { candidate.checked_sub(0x1_0000) };
         number.and_then(|number| self.any_block(number)).is_some_and(|block| block.id[8..16] == *hash)
     }
 }

@@ -68,3 +68,7 @@ fn plan_unsent(job: &Job, unsigned: Option<Attempt>, newest: Option<Attempt>) ->
         (false, None, None) => Next::Pay,
     }
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -205,3 +205,62 @@ async fn a_transfer_that_would_revert_is_tried_five_times_and_fails_without_a_no
     assert_eq!(world.signer.requests(), 0);
     assert!(!failed.reserved);
 }
+
+/// A world whose node answers the next broadcast with an error of its own.
+async fn refusing(message: &str) -> (World, FaultProxy) {
+    let anvil = chain::start(Mining::Instant).await;
+    let proxy = FaultProxy::http(anvil.address()).await;
+    let url = proxy.url();
+    let world = World::on(anvil, worker_config(), &url).await;
+    world.hot_wallet(0).await;
+    let upset = Upset::RpcError { code: -32000, message: message.to_owned() };
+    proxy.rule(Rule::on("eth_sendRawTransaction", upset).times(1));
+    (world, proxy)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_underpriced_transaction_is_bumped_at_the_same_nonce() {
+    for message in ["transaction underpriced", "replacement transaction underpriced"] {
+        let (world, _proxy) = refusing(message).await;
+        let (id, to) = world.pay_somebody().await;
+        let mut worker = world.worker();
+        let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+        while payments_to(&world.anvil, &to).await.is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "{message}: never paid");
+            worker.tick().await.unwrap();
+        }
+        let (job, attempts) = world.job(id).await;
+        assert_eq!(attempts.len(), 2, "{message}");
+        assert_eq!(attempts[0].nonce, attempts[1].nonce, "{message}");
+        assert_eq!(job.state.name(), "confirming", "{message}");
+        assert_eq!(payments_to(&world.anvil, &to).await.len(), 1, "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duplicate_is_success_and_a_used_nonce_waits_for_the_verdict() {
+    for message in ["already known", "transaction already imported", "nonce too low"] {
+        let (world, _proxy) = refusing(message).await;
+        let (id, _) = world.pay_somebody().await;
+        world.work_until(id, "confirming").await;
+        let (job, attempts) = world.job(id).await;
+        assert_eq!((attempts.len(), job.tries), (1, 0), "{message}");
+        assert_eq!(world.signer.signatures(), 1, "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_that_runs_dry_shows_it_and_goes_on_with_the_same_bytes() {
+    let (world, _proxy) = refusing("insufficient funds for gas * price + value").await;
+    let (id, to) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    assert!(job.blocked.is_some(), "visible");
+    let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
+    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    while world.job(id).await.0.blocked.is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "blocked for ever");
+        resend.tick().await.unwrap();
+    }
+    assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
+    assert_eq!((world.signer.signatures(), world.job(id).await.1.len()), (1, 1));
+}

@@ -9,5 +9,6 @@ mod lanes;
 mod protocol;
 mod service;
 mod signer;
+mod speed;
 mod verdicts;
 mod world;

@@ -2,8 +2,9 @@
 
 use chrono::Utc;
 use execution::job::{
-    AttemptKind, AttemptStatus, Evidence, Finding, JobError, Receipt, State, Verdict, VoidProof,
+    AttemptKind, AttemptStatus, Evidence, Finding, ImportedJob, JobError, Receipt, State, Verdict, VoidProof,
 };
+use execution::worker::resend::ResendWorker;
 use prost::Message as _;
 use testkit::Mining;
 use types::{JobId, TxHash};
@@ -196,4 +197,70 @@ async fn the_database_refuses_to_call_a_job_with_a_nonce_failed() {
     let moved = sqlx::query("UPDATE jobs SET wallet_id = NULL WHERE id = $1").bind(id.as_uuid());
     let moved = moved.execute(&world.pool).await.unwrap_err();
     assert_eq!(db::constraint(&moved), Some("jobs_wallet_for_ever"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_undone_by_a_reorganisation_is_sent_again_unchanged() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, to) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    world.anvil.call("anvil_reorg", serde_json::json!([1, []])).await;
+    assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 0, "undone");
+    let reopened = verdict(id, Finding::Reopened, Evidence::Hash(job.tx_hash.unwrap()));
+    world.jobs.record_verdict(&reopened).await.unwrap();
+    let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
+    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    while mined_nonce(&world.anvil, KEYS[0].1).await == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "never mined again");
+        resend.tick().await.unwrap();
+    }
+    assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
+    assert_eq!((world.signer.signatures(), world.job(id).await.1.len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settled_payment_that_is_contradicted_is_never_paid_or_failed_again() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let (id, to) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    let hash = job.tx_hash.unwrap();
+    world.jobs.record_verdict(&settled(id, hash)).await.unwrap();
+    let reason = "undone beyond the depth".to_owned();
+    world
+        .jobs
+        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(hash)))
+        .await
+        .unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "parked");
+    assert!(world.jobs.retry(id).await.is_err());
+    assert!(world.jobs.cancel(id, "give up".to_owned()).await.is_err());
+    world.worker().tick().await.unwrap();
+    assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_of_another_system_is_watched_and_never_signed_for() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    let imported = ImportedJob {
+        withdrawal: types::WithdrawalId::new(),
+        chain: bsc(),
+        asset: "BNB".parse().unwrap(),
+        amount: ether(1),
+        destination: crate::world::fresh_address(),
+        from: KEYS[0].1.to_owned(),
+        tx_hash: TxHash([3; 32]),
+        created_at: Utc::now(),
+    };
+    let id = world.jobs.import(&imported).await.unwrap();
+    assert_eq!(world.jobs.import(&imported).await.unwrap(), id, "a replay is the same job");
+    let other = ImportedJob { tx_hash: TxHash([4; 32]), ..imported.clone() };
+    assert!(matches!(world.jobs.import(&other).await, Err(JobError::OtherPayload { field: "tx_hash" })));
+    assert_eq!(world.told("confirmation.PutWatch").await.len(), 1);
+    let reverted = reverted(id, TxHash([3; 32]), false);
+    world.jobs.record_verdict(&reverted).await.unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "failed", "nothing may be signed for it");
+    assert_eq!(world.signer.requests(), 0);
 }

@@ -10,4 +10,4 @@ mod repo;
 
 pub use app::{Audit, AuditError, Report};
 pub use chain::{Break, Decision, Draft, Entry, Hash, Head, Verifier, verify};
-pub(crate) use repo::{append_in, insert_in, lock_head_in};
+pub(crate) use repo::{append_in, lock_head_in};

@@ -1,4 +1,4 @@
-//! Rows of the audit log. The head row's lock gives every decision of the signer, on every replica, one order.
+//! Rows of the audit log. Moving the single head row gives every decision of the signer, on every replica, one order.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool, Row};
@@ -28,11 +28,7 @@ pub(crate) async fn append_in(connection: &mut PgConnection, drafts: Vec<Draft>)
 }
 
 /// Writes entries that were appended to the locked head, and the head itself.
-pub(crate) async fn insert_in(
-    connection: &mut PgConnection,
-    entries: &[Entry],
-    head: Head,
-) -> Result<(), sqlx::Error> {
+async fn insert_in(connection: &mut PgConnection, entries: &[Entry], head: Head) -> Result<(), sqlx::Error> {
     let sequences: Vec<i64> = entries.iter().map(|entry| signed(entry.sequence)).collect();
     let times: Vec<DateTime<Utc>> = entries.iter().map(|entry| entry.at).collect();
     let text = |field: fn(&Entry) -> &str| entries.iter().map(field).collect::<Vec<&str>>();

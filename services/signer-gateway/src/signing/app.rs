@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use tokio::sync::watch;
 use types::{Address, TxHash};
@@ -84,11 +83,7 @@ impl Signing {
     pub async fn simulate(&self, caller: &str, request: SigningRequest) -> Result<Simulation, SigningError> {
         let prepared = self.prepare(caller, request).await?;
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
-        let now: DateTime<Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(SigningError::Ledger)?;
-        let facts = repo::load_in(&mut connection, now, &[&prepared]).await?;
+        let (facts, _) = repo::load_in(&mut connection, &[&prepared]).await?;
         let judgement = judge(&facts, &prepared);
         let allowed = match judgement.ruling {
             Ruling::Replay(_) | Ruling::Sign(_) => true,

@@ -1,15 +1,15 @@
-//! The ledger: one task that takes whatever requests wait, judges them in order under the head's lock, signs what was
-//! granted and writes guard, records and log of all of them in one transaction. Under load many requests share one
-//! commit, and the log has a natural order.
+//! The ledger: one task that takes whatever requests wait, judges them in order, signs what was granted and writes guard,
+//! records and log of all of them in one statement, which commits only if nobody else decided anything meanwhile. Under
+//! load many requests share one commit, and the log has a natural order.
 //!
-//! Invariants: no signature exists for a refused request; no answer leaves before its rows are committed; when the
-//! commit's outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
+//! Invariants: nothing is signed that was not granted; no answer leaves before its rows are committed; when the commit's
+//! outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
 
 use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use sqlx::PgPool;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use super::app::SignedTransaction;
 use super::facts::{Facts, Grant, Prepared, Record};
 use super::judge::{Ruling, judge};
 use super::repo;
-use super::writes::{NewRecord, NewSlot, Writes};
+use super::writes::{Move, NewRecord, NewSlot, Writes};
 use crate::audit::{self, Decision, Draft, Entry, Head};
 use crate::guard::{Slot, StepKind};
 
@@ -142,28 +142,38 @@ fn is_outage(error: &SigningError) -> bool {
     }
 }
 
-/// Judges, signs and commits a batch; the answers are in its order.
+/// Judges, signs and commits a batch; the answers are in its order. First without a lock: when the head has not moved
+/// between load and save, nothing the batch was judged by has changed. If it has, once more under the head's lock.
 async fn decide_batch(pool: &PgPool, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
-    let mut clock = Phases::start();
-    let mut tx = pool.begin().await.map_err(SigningError::Ledger)?;
-    let (head, now) = audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
-    clock.end("lock");
-    let facts = repo::load_in(&mut tx, now, batch).await?;
-    clock.end("load");
-    let mut session =
-        Session { facts, head, writes: Writes::default(), entries: Vec::with_capacity(batch.len()) };
-    let mut answers = Vec::with_capacity(batch.len());
-    for prepared in batch {
-        answers.push(session.decide(prepared));
+    let mut connection = pool.acquire().await.map_err(SigningError::Ledger)?;
+    if let Some(answers) = try_batch(&mut connection, batch).await? {
+        return Ok(answers);
     }
-    clock.end("sign");
-    let Session { head, writes, entries, .. } = session;
-    writes.save_in(&mut tx, now).await.map_err(SigningError::Ledger)?;
-    audit::insert_in(&mut tx, &entries, head).await.map_err(SigningError::Ledger)?;
-    clock.end("write");
+    metrics::counter!("bursar_signer_head_conflicts_total").increment(1);
+    let mut tx = connection.begin().await.map_err(SigningError::Ledger)?;
+    audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
+    let answers = try_batch(&mut tx, batch).await?.ok_or(SigningError::Corrupt("audit_head"))?;
     tx.commit().await.map_err(SigningError::Ledger)?;
-    clock.end("commit");
     Ok(answers)
+}
+
+/// `None` when somebody else moved the head meanwhile; the signatures made are dropped then, and nobody sees them.
+async fn try_batch(
+    connection: &mut PgConnection,
+    batch: &[&Prepared],
+) -> Result<Option<Vec<Answer>>, SigningError> {
+    let mut clock = Phases::start();
+    let (facts, from) = repo::load_in(&mut *connection, batch).await?;
+    clock.end("load");
+    let now = facts.now;
+    let entries = Vec::with_capacity(batch.len());
+    let mut session = Session { facts, head: from, writes: Writes::default(), entries };
+    let answers: Vec<Answer> = batch.iter().map(|prepared| session.decide(prepared)).collect();
+    clock.end("sign");
+    let log = Move { from, to: session.head, entries: &session.entries, now };
+    let saved = session.writes.save_in(connection, &log).await.map_err(SigningError::Ledger)?;
+    clock.end("save");
+    Ok(saved.then_some(answers))
 }
 
 /// Where a batch spends its time.

@@ -1,5 +1,6 @@
 //! Signing: from a parsed request to bytes that may leave. Owns the order parse, assess, judge, sign, commit, answer.
-//! Never answers before the commit, never signs before the judgement, never judges without the head's lock.
+//! Never answers before the commit, never signs before the judgement, never commits a judgement whose grounds have
+//! changed.
 
 mod app;
 mod error;

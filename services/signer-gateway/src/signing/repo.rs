@@ -1,9 +1,7 @@
-//! SQL of the ledger: loads the memory of a batch, writes what a batch decided. Every function runs in a transaction
-//! of the caller, under the head's lock (simulations excepted: they read only).
+//! Loads the memory of a batch: one statement, one snapshot. Never locks and never writes.
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use types::{Address, RawAmount, TxHash};
@@ -12,18 +10,17 @@ use uuid::Uuid;
 use super::SigningError;
 use super::facts::{CounterKey, Facts, Prepared, Record, Remembered};
 use super::judge::FEE_COUNTER;
+use crate::audit::{Hash, Head};
 use crate::guard::{Bid, Binding, Entry, PaymentKey, Slot, SlotOwner, State, Terms};
 
 const LOAD: &str = include_str!("../../queries/ledger_load.sql");
-const USAGE: &str = include_str!("../../queries/ledger_usage.sql");
 
-/// Loads what the ledger remembers about `batch`.
+/// Loads what the ledger remembers about `batch`, and the head of the log it was true at.
 pub(super) async fn load_in(
     connection: &mut PgConnection,
-    now: DateTime<Utc>,
     batch: &[&Prepared],
-) -> Result<Facts, SigningError> {
-    let mut facts = Facts::at(now);
+) -> Result<(Facts, Head), SigningError> {
+    let wanted = wanted_counters(batch);
     let rows = sqlx::query(LOAD)
         .bind(batch.iter().map(|item| item.request.idempotency_key.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.payment.as_str()).collect::<Vec<_>>())
@@ -37,9 +34,20 @@ pub(super) async fn load_in(
                 .map(|item| item.request.transfer().map(|(to, _)| to.to_string()))
                 .collect::<Vec<_>>(),
         )
-        .fetch_all(&mut *connection)
+        .bind(wanted.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
+        .bind(wanted.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
+        .bind(wanted.values().copied().collect::<Vec<_>>())
+        .fetch_all(connection)
         .await
         .map_err(SigningError::Ledger)?;
+    let first = rows.first().ok_or(SigningError::Corrupt("audit_head"))?;
+    let head = Head {
+        sequence: unsigned(get(first, "head_sequence")?, "head_sequence")?,
+        hash: Hash(fixed(get(first, "head_hash")?, "head_hash")?),
+    };
+    let mut facts = Facts::at(get(first, "head_at")?);
+    facts.frozen.extend(get::<Vec<String>>(first, "frozen")?);
+    take_usage(&mut facts, first)?;
     for row in &rows {
         let place: i64 = get(row, "place")?;
         let item = usize::try_from(place - 1)
@@ -48,8 +56,34 @@ pub(super) async fn load_in(
             .ok_or(SigningError::Corrupt("place"))?;
         take_row(&mut facts, item, row)?;
     }
-    load_usage_in(connection, &mut facts, batch).await?;
-    Ok(facts)
+    Ok((facts, head))
+}
+
+/// The counters a batch may charge, with the length of their windows in seconds.
+fn wanted_counters(batch: &[&Prepared]) -> HashMap<CounterKey, i64> {
+    let mut wanted = HashMap::new();
+    for item in batch {
+        let chain = &item.request.chain;
+        if let Some(charge) = &item.assessment.charge {
+            wanted.insert((chain.clone(), charge.counter.clone()), signed(charge.limit.window.as_secs()));
+        }
+        if let Some(limit) = item.assessment.fee_limit {
+            wanted.insert((chain.clone(), FEE_COUNTER.to_owned()), signed(limit.window.as_secs()));
+        }
+    }
+    wanted
+}
+
+fn take_usage(facts: &mut Facts, row: &PgRow) -> Result<(), SigningError> {
+    let chains: Vec<String> = get(row, "used_chains")?;
+    let counters: Vec<String> = get(row, "used_counters")?;
+    let amounts: Vec<String> = get(row, "used_amounts")?;
+    for ((chain, counter), amount) in chains.iter().zip(counters).zip(amounts) {
+        // A sum beyond 256 bits is over every limit; reading it as the largest amount refuses, as it should.
+        let used = amount.parse().unwrap_or(RawAmount::MAX);
+        facts.usage.insert((parsed(chain, "chain")?, counter), used);
+    }
+    Ok(())
 }
 
 fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), SigningError> {
@@ -71,44 +105,6 @@ fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), Signi
     }
     if let (true, Some((to, _))) = (get::<bool>(row, "destination_registered")?, item.request.transfer()) {
         facts.registered.insert((item.request.chain.clone(), to));
-    }
-    if facts.frozen.is_empty() {
-        facts.frozen.extend(get::<Vec<String>>(row, "frozen")?);
-    }
-    Ok(())
-}
-
-async fn load_usage_in(
-    connection: &mut PgConnection,
-    facts: &mut Facts,
-    batch: &[&Prepared],
-) -> Result<(), SigningError> {
-    let mut wanted: HashMap<CounterKey, i64> = HashMap::new();
-    for item in batch {
-        let chain = &item.request.chain;
-        if let Some(charge) = &item.assessment.charge {
-            wanted.insert((chain.clone(), charge.counter.clone()), signed(charge.limit.window.as_secs()));
-        }
-        if let Some(limit) = item.assessment.fee_limit {
-            wanted.insert((chain.clone(), FEE_COUNTER.to_owned()), signed(limit.window.as_secs()));
-        }
-    }
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let rows = sqlx::query(USAGE)
-        .bind(wanted.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
-        .bind(wanted.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
-        .bind(wanted.values().copied().collect::<Vec<_>>())
-        .bind(facts.now)
-        .fetch_all(connection)
-        .await
-        .map_err(SigningError::Ledger)?;
-    for row in &rows {
-        let chain = parsed(&get::<String>(row, "chain")?, "chain")?;
-        // A sum beyond 256 bits is over every limit; reading it as the largest amount refuses, as it should.
-        let used = get::<String>(row, "used")?.parse().unwrap_or(RawAmount::MAX);
-        facts.usage.insert((chain, get(row, "counter")?), used);
     }
     Ok(())
 }

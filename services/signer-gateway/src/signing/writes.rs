@@ -1,25 +1,17 @@
-//! What a batch decided, as rows. Each table gets one statement however many requests the batch has.
+//! What a batch decided, as rows of one statement, which applies whole or not at all.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Row};
 use types::{ChainName, JobId, RawAmount, TxHash};
 use uuid::Uuid;
 
 use super::repo::signed;
+use crate::audit::{Entry as LogEntry, Head};
 use crate::guard::{Entry, PaymentKey, Slot, State};
 
-const RECORDS: &str = include_str!("../../queries/ledger_records.sql");
-const PAYMENTS: &str = include_str!("../../queries/ledger_payments.sql");
-const SLOTS: &str = "INSERT INTO slots (chain, wallet, nonce, payment, generation) \
-     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[])";
-const FENCES: &str = "INSERT INTO fences (job_id, epoch) SELECT * FROM unnest($1::uuid[], $2::bigint[]) \
-     ON CONFLICT (job_id) DO UPDATE SET epoch = greatest(fences.epoch, excluded.epoch)";
-const USAGE: &str = "INSERT INTO limit_usage (chain, counter, minute, amount) \
-     SELECT item.chain, item.counter, date_trunc('minute', $4::timestamptz), item.amount::numeric \
-     FROM unnest($1::text[], $2::text[], $3::text[]) AS item (chain, counter, amount) \
-     ON CONFLICT (chain, counter, minute) DO UPDATE SET amount = limit_usage.amount + excluded.amount";
+const SAVE: &str = include_str!("../../queries/ledger_save.sql");
 
 /// A signature to be stored.
 #[derive(Debug)]
@@ -55,132 +47,114 @@ pub(super) struct Writes {
     pub(super) usage: HashMap<(ChainName, String), RawAmount>,
 }
 
+/// The log before and after a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Move<'a> {
+    /// The head the batch was judged at.
+    pub(super) from: Head,
+    /// The head after it.
+    pub(super) to: Head,
+    /// The entries in between.
+    pub(super) entries: &'a [LogEntry],
+    /// The instant of the batch.
+    pub(super) now: DateTime<Utc>,
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
 impl Writes {
-    /// Writes all of it.
+    /// Writes all of it if the head is still where the batch was judged; says whether it was.
     pub(super) async fn save_in(
-        self,
-        connection: &mut PgConnection,
-        now: DateTime<Utc>,
-    ) -> Result<(), sqlx::Error> {
-        self.save_records(&mut *connection, now).await?;
-        self.save_payments(&mut *connection, now).await?;
-        self.save_slots(&mut *connection).await?;
-        self.save_fences(&mut *connection).await?;
-        self.save_usage(connection, now).await
-    }
-
-    async fn save_records(
         &self,
         connection: &mut PgConnection,
-        now: DateTime<Utc>,
-    ) -> Result<(), sqlx::Error> {
-        let records = &self.records;
-        if records.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(RECORDS)
-            .bind(records.iter().map(|record| record.key.as_str()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.payment.as_str()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| counted(record.generation)).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.pays).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.request.as_str()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.from.as_str()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.raw.as_slice()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| record.tx_hash.as_bytes().as_slice()).collect::<Vec<_>>())
-            .bind(records.iter().map(|record| signed(record.audit_sequence)).collect::<Vec<_>>())
-            .bind(now)
-            .execute(connection)
-            .await?;
-        Ok(())
-    }
-
-    async fn save_payments(
-        &self,
-        connection: &mut PgConnection,
-        now: DateTime<Utc>,
-    ) -> Result<(), sqlx::Error> {
-        if self.payments.is_empty() {
-            return Ok(());
-        }
+        log: &Move<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        let query = bind_log(sqlx::query(SAVE), log);
+        let query = self.bind_records(query);
         let rows: Vec<PaymentRow<'_>> = self
             .payments
             .iter()
             .map(|(payment, (entry, first_paid_at))| PaymentRow::of(payment, entry, *first_paid_at))
             .collect();
-        let done = sqlx::query(PAYMENTS)
-            .bind(rows.iter().map(|row| row.payment).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.entry.binding.job.as_uuid()).collect::<Vec<Uuid>>())
-            .bind(rows.iter().map(|row| row.entry.binding.chain.as_str()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.entry.binding.wallet.to_string()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.asset).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.destination.as_deref()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.amount.as_deref()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.call_hash).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.may_shrink).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| counted(row.entry.generation)).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.nonce).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.tron_id.as_deref()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.expires_ms).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.entry.bid.ceiling.to_string()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.entry.bid.tip.to_string()).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| signed(row.entry.bid.gas_limit)).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.state).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.live).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.bumps).collect::<Vec<_>>())
-            .bind(rows.iter().map(|row| row.first_paid_at).collect::<Vec<_>>())
-            .bind(now)
-            .execute(connection)
-            .await?;
-        if done.rows_affected() != u64::try_from(rows.len()).unwrap_or(u64::MAX) {
-            // The statement leaves rows alone whose chain, wallet or job would change; nothing may be committed then.
-            return Err(sqlx::Error::Protocol(
-                "a payment is bound to another chain, wallet or job".to_owned(),
-            ));
-        }
-        Ok(())
+        let query = bind_payments(query, &rows);
+        let row = self.bind_rest(query).fetch_one(connection).await?;
+        Ok(row.try_get::<i64, _>("moved")? == 1)
     }
 
-    async fn save_slots(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    fn bind_records<'q>(&self, query: Query<'q>) -> Query<'q> {
+        let records = &self.records;
+        query
+            .bind(column(records, |record| record.key.clone()))
+            .bind(column(records, |record| record.payment.to_string()))
+            .bind(column(records, |record| counted(record.generation)))
+            .bind(column(records, |record| record.pays))
+            .bind(column(records, |record| record.request.clone()))
+            .bind(column(records, |record| record.from.clone()))
+            .bind(column(records, |record| record.raw.clone()))
+            .bind(column(records, |record| record.tx_hash.as_bytes().to_vec()))
+            .bind(column(records, |record| signed(record.audit_sequence)))
+    }
+
+    fn bind_rest<'q>(&self, query: Query<'q>) -> Query<'q> {
         let slots = &self.slots;
-        if slots.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(SLOTS)
-            .bind(slots.iter().map(|slot| slot.chain.as_str()).collect::<Vec<_>>())
-            .bind(slots.iter().map(|slot| slot.wallet.as_str()).collect::<Vec<_>>())
-            .bind(slots.iter().map(|slot| signed(slot.nonce)).collect::<Vec<_>>())
-            .bind(slots.iter().map(|slot| slot.payment.as_str()).collect::<Vec<_>>())
-            .bind(slots.iter().map(|slot| counted(slot.generation)).collect::<Vec<_>>())
-            .execute(connection)
-            .await?;
-        Ok(())
-    }
-
-    async fn save_fences(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        if self.fences.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(FENCES)
+        query
+            .bind(column(slots, |slot| slot.chain.to_string()))
+            .bind(column(slots, |slot| slot.wallet.clone()))
+            .bind(column(slots, |slot| signed(slot.nonce)))
+            .bind(column(slots, |slot| slot.payment.to_string()))
+            .bind(column(slots, |slot| counted(slot.generation)))
             .bind(self.fences.keys().map(JobId::as_uuid).collect::<Vec<Uuid>>())
             .bind(self.fences.values().map(|epoch| signed(*epoch)).collect::<Vec<_>>())
-            .execute(connection)
-            .await?;
-        Ok(())
-    }
-
-    async fn save_usage(&self, connection: &mut PgConnection, now: DateTime<Utc>) -> Result<(), sqlx::Error> {
-        if self.usage.is_empty() {
-            return Ok(());
-        }
-        sqlx::query(USAGE)
-            .bind(self.usage.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
-            .bind(self.usage.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
+            .bind(self.usage.keys().map(|key| key.0.to_string()).collect::<Vec<_>>())
+            .bind(self.usage.keys().map(|key| key.1.clone()).collect::<Vec<_>>())
             .bind(self.usage.values().map(RawAmount::to_string).collect::<Vec<_>>())
-            .bind(now)
-            .execute(connection)
-            .await?;
-        Ok(())
     }
+}
+
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+fn bind_log<'q>(query: Query<'q>, log: &Move<'_>) -> Query<'q> {
+    let entries = log.entries;
+    query
+        .bind(signed(log.from.sequence))
+        .bind(log.from.hash.0.to_vec())
+        .bind(signed(log.to.sequence))
+        .bind(log.to.hash.0.to_vec())
+        .bind(log.now)
+        .bind(column(entries, |entry| signed(entry.sequence)))
+        .bind(column(entries, |entry| entry.caller.clone()))
+        .bind(column(entries, |entry| entry.action.clone()))
+        .bind(column(entries, |entry| entry.decision.clone()))
+        .bind(column(entries, |entry| entry.reason.clone()))
+        .bind(column(entries, |entry| entry.detail.clone()))
+        .bind(column(entries, |entry| entry.previous_hash.0.to_vec()))
+        .bind(column(entries, |entry| entry.hash.0.to_vec()))
+}
+
+fn bind_payments<'q>(query: Query<'q>, rows: &[PaymentRow<'_>]) -> Query<'q> {
+    query
+        .bind(column(rows, |row| row.payment.to_owned()))
+        .bind(column(rows, |row| row.entry.binding.job.as_uuid()))
+        .bind(column(rows, |row| row.entry.binding.chain.to_string()))
+        .bind(column(rows, |row| row.entry.binding.wallet.to_string()))
+        .bind(column(rows, |row| row.asset.map(str::to_owned)))
+        .bind(column(rows, |row| row.destination.clone()))
+        .bind(column(rows, |row| row.amount.clone()))
+        .bind(column(rows, |row| row.call_hash.map(<[u8]>::to_vec)))
+        .bind(column(rows, |row| row.may_shrink))
+        .bind(column(rows, |row| counted(row.entry.generation)))
+        .bind(column(rows, |row| row.nonce))
+        .bind(column(rows, |row| row.tron_id.clone()))
+        .bind(column(rows, |row| row.expires_ms))
+        .bind(column(rows, |row| row.entry.bid.ceiling.to_string()))
+        .bind(column(rows, |row| row.entry.bid.tip.to_string()))
+        .bind(column(rows, |row| signed(row.entry.bid.gas_limit)))
+        .bind(column(rows, |row| row.state.to_owned()))
+        .bind(column(rows, |row| row.live))
+        .bind(column(rows, |row| row.bumps))
+        .bind(column(rows, |row| row.first_paid_at))
 }
 
 /// One row of the guard's table.

@@ -113,3 +113,35 @@ async fn many_callers_at_once_get_one_signature_each_and_one_for_a_shared_key() 
     let report = gateway.verify(None).await;
     assert!(report.intact, "{}", report.problem);
 }
+
+#[tokio::test]
+async fn two_replicas_share_one_guard_and_one_log() {
+    let gateway = Gateway::start().await;
+    let (_running, other) = gateway.replica().await;
+    let mut tasks = Vec::new();
+    for nonce in 0..32u64 {
+        let first =
+            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, 2 * nonce) }.approved_by(&["alice", "bob"]);
+        let second = Withdrawal { attempt: 2, nonce: 2 * nonce + 1, ..first.clone() };
+        for (mut client, request) in
+            [(gateway.service.clone(), first.request()), (other.clone(), second.request())]
+        {
+            tasks.push(tokio::spawn(async move {
+                (request.job_id.clone(), client.sign_transaction(request).await)
+            }));
+        }
+    }
+    let mut winners = Vec::new();
+    for task in tasks {
+        match task.await.expect("joined") {
+            (job, Ok(_)) => winners.push(job),
+            (_, Err(status)) => {
+                assert_eq!(rpc::error::reason_of(&status).as_deref(), Some("PAYMENT_GUARD_SECOND_NONCE"));
+            }
+        }
+    }
+    assert_eq!(winners.len(), 32);
+    assert_eq!(winners.iter().collect::<HashSet<_>>().len(), 32, "one signature per payment");
+    let report = gateway.verify(None).await;
+    assert!(report.intact, "{}", report.problem);
+}

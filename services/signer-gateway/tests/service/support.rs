@@ -196,6 +196,14 @@ impl Gateway {
         gateway
     }
 
+    /// A second process on the same database, and execution's client of it.
+    pub(crate) async fn replica(&self) -> (Running<SignerGateway>, SignerClient) {
+        let text = config(self.database.url(), &self.keys, true);
+        let running = service::launch::<SignerGateway>(&text).await.expect("started");
+        let client = client(&running, &self.keys.service.0);
+        (running, client)
+    }
+
     /// Stops the process and starts another on the same database.
     pub(crate) async fn restart(mut self, unseal: bool) -> Self {
         self.running.stop().await.expect("stopped");

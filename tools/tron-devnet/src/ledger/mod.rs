@@ -63,10 +63,8 @@ pub struct World {
 impl World {
     /// Adds to a balance, opening the account when there is none.
     pub fn credit(&mut self, to: Address, sun: i64, now_ms: i64) {
-        let account = self
-            .accounts
-            .entry(to)
-            .or_insert_with(|| Account { created_ms: now_ms, ..Account::default() });
+        let account =
+            self.accounts.entry(to).or_insert_with(|| Account { created_ms: now_ms, ..Account::default() });
         account.balance_sun = account.balance_sun.saturating_add(sun);
     }
 }

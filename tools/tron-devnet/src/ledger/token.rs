@@ -137,8 +137,7 @@ impl Token {
         let (Some(to), Some(amount)) = (address(arguments, 0), uint(arguments, 1)) else {
             return revert("");
         };
-        let energy =
-            if self.balance(&to).is_zero() { self.energy_to_empty } else { self.energy_to_holder };
+        let energy = if self.balance(&to).is_zero() { self.energy_to_empty } else { self.energy_to_holder };
         let behaviour = self.towards.get(&to).copied().unwrap_or(self.behaviour);
         if behaviour == Behaviour::Revert || self.balance(&from) < amount {
             return revert("SafeMath: subtraction overflow");

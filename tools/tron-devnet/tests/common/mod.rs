@@ -1,0 +1,82 @@
+//! What the tests share: keys of public vectors, transactions signed with them, a network by hand.
+
+// Each test binary uses its own part of this module.
+#![allow(dead_code)]
+
+use prost::Message;
+use secp256k1::SecretKey;
+use tron_devnet::crypto::{Address, sign};
+use tron_devnet::ledger::World;
+use tron_devnet::ledger::token::Token;
+use tron_devnet::network::{Network, Setup};
+use tron_devnet::wire::{Call, Raw, SignedTx, TransferContract, TriggerSmartContract};
+
+pub const ALICE_KEY: &str = "15f0bbb1774be40b7a8d7965d637f324bda2f711fc5726a3dcc19585c6950954";
+pub const ALICE: &str = "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6";
+pub const BOB_KEY: &str = "9b6ac6a6faf1dc64240f654475a7e668141e4205262367feb7269ef332113929";
+pub const BOB: &str = "TPjjvMwjPoDC32V2dGDYTkLH4E5LAtBZ6C";
+pub const CAROL: &str = "TMVQGm1qAQYVdetCeGRRkTWYYrLXuHK2HC";
+pub const USDT: &str = "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t";
+pub const TRX: i64 = 1_000_000;
+pub const SLOT_MS: i64 = 3_000;
+pub const GENESIS_MS: i64 = 1_777_445_307_000;
+
+pub fn address(text: &str) -> Address {
+    Address::from_base58(text).unwrap()
+}
+
+pub fn key(text: &str) -> SecretKey {
+    SecretKey::from_byte_array(hex::decode(text).unwrap().try_into().unwrap()).unwrap()
+}
+
+/// A network by hand: Alice owns 1,000 TRX and 1,000 USDT, Bob owns 10 TRX.
+pub fn network(nodes: usize) -> Network {
+    let mut world = World::default();
+    world.credit(address(ALICE), 1_000 * TRX, 0);
+    world.credit(address(BOB), 10 * TRX, 0);
+    let mut token = Token::new("USDT", 6);
+    token.mint(address(ALICE), alloy_primitives::U256::from(1_000 * TRX));
+    world.tokens.insert(address(USDT), token);
+    let genesis_ms = Some(GENESIS_MS);
+    Network::new(Setup { nodes, slot_ms: SLOT_MS, solid_lag: 5, manual: true, genesis_ms, world })
+}
+
+/// A raw transaction that refers to the solid block of node 0 and lives a minute.
+pub fn raw(network: &Network, call: Call) -> Raw {
+    let view = network.nodes[0].view(&network.chain);
+    Raw {
+        ref_block_bytes: view.solid().id[6..8].to_vec(),
+        ref_block_hash: view.solid().id[8..16].to_vec(),
+        expiration: view.head().timestamp_ms + 60_000,
+        contract: vec![call.into_contract()],
+        timestamp: view.head().timestamp_ms,
+        ..Raw::default()
+    }
+}
+
+pub fn signed(raw: &Raw, key_hex: &str) -> SignedTx {
+    let unsigned = SignedTx::from_parts(raw.encode_to_vec(), Vec::new()).unwrap();
+    let signature = sign(unsigned.id, &key(key_hex));
+    SignedTx { signatures: vec![signature], ..unsigned }
+}
+
+pub fn pay(to: &str, sun: i64) -> Call {
+    Call::Transfer(TransferContract {
+        owner_address: address(ALICE).as_bytes().to_vec(),
+        to_address: address(to).as_bytes().to_vec(),
+        amount: sun,
+    })
+}
+
+pub fn pay_token(to: &str, amount: u64) -> Call {
+    let mut data = hex::decode("a9059cbb").unwrap();
+    data.extend([0; 12]);
+    data.extend(address(to).body());
+    data.extend(alloy_primitives::U256::from(amount).to_be_bytes::<32>());
+    Call::Trigger(TriggerSmartContract {
+        owner_address: address(ALICE).as_bytes().to_vec(),
+        contract_address: address(USDT).as_bytes().to_vec(),
+        data,
+        ..TriggerSmartContract::default()
+    })
+}
