@@ -77,6 +77,8 @@ impl Gateway {
 
     fn client(&self, key: &Secret) -> Result<SignerServiceClient<Client>> {
         let config = ClientConfig::new(self.url.clone()).with_key(key.clone());
+        // A slow machine shall get a low figure, not none.
+        let config = ClientConfig { timeout_ms: 60_000, ..config };
         Ok(SignerServiceClient::new(rpc::connect_lazy(&config)?))
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use proto::execution::v1 as ex;
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
 
 use crate::customer::{Customer, spread};
@@ -30,17 +31,18 @@ pub(crate) async fn rows(stack: &Stack, idle: Vec<f64>, jobs: usize) -> Result<V
     let mut rows: Vec<Row> =
         idle_rows.map(|(service, now)| row(format!("memory of {service}, idle"), *now)).collect();
     if jobs > 0 {
-        Box::pin(fill(stack, jobs)).await?;
+        let queued = Box::pin(fill(stack, jobs)).await?;
         let full = read(stack)?;
         let both = SERVICES.into_iter().zip(full).zip(idle);
         rows.extend(both.map(|((service, now), idle)| {
-            row(format!("memory of {service}, {jobs} jobs queued (beside it: idle)"), now).raw(idle)
+            row(format!("memory of {service}, {queued} jobs queued (beside it: idle)"), now).raw(idle)
         }));
     }
     Ok(rows)
 }
 
-async fn fill(stack: &Stack, jobs: usize) -> Result<()> {
+/// How many wait in the end: a few may have been worked off before every worker knew that the chain is off.
+async fn fill(stack: &Stack, jobs: usize) -> Result<u64> {
     let customer = Customer::of(stack)?;
     let (first, second) = (customer.clone(), customer.clone());
     let request = move |()| {
@@ -63,7 +65,10 @@ async fn fill(stack: &Stack, jobs: usize) -> Result<()> {
         ensure!(Instant::now() < deadline, "not all jobs are queued after {} s", PATIENCE.as_secs());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    Ok(())
+    let mut execution = ExecutionServiceClient::new(stack.client("execution", "operator")?);
+    let counted = execution.get_statistics(ex::GetStatisticsRequest::default()).await?.into_inner();
+    let waiting = counted.counts.iter().filter(|count| count.status() == ex::JobStatus::Pending);
+    Ok(waiting.map(|count| count.count).sum())
 }
 
 async fn switch_off(stack: &Stack) -> Result<()> {

@@ -15,6 +15,9 @@ use crate::programs;
 pub(crate) const SERVICES: [&str; 6] =
     ["intent", "execution", "confirmation", "signer-gateway", "indexer", "worker-control"];
 
+/// A slow machine shall get a low figure, not none.
+const PATIENCE_MS: u64 = 60_000;
+
 #[derive(Debug, Deserialize)]
 struct Part {
     url: String,
@@ -68,7 +71,7 @@ impl Stack {
     pub(crate) fn client(&self, service: &str, who: &str) -> Result<Client> {
         let key = self.file.api_keys.get(who).with_context(|| format!("stack.json has no key of {who}"))?;
         let config = ClientConfig::new(self.part(service)?.url.clone()).with_key(Secret::new(key.clone()));
-        Ok(rpc::connect_lazy(&config)?)
+        Ok(rpc::connect_lazy(&ClientConfig { timeout_ms: PATIENCE_MS, ..config })?)
     }
 
     /// The seed of an approver's key.

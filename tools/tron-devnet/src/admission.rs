@@ -70,8 +70,10 @@ impl Network {
         if !answer.is_success() {
             return answer;
         }
-        if relay != Relay::Forget {
-            self.take_in(node, &tx);
+        match relay {
+            Relay::Everyone | Relay::Nobody => self.take_in(node, &tx),
+            // The check has spent the balance in the pending state; nothing stands behind that now.
+            Relay::Forget => self.nodes[node].pending = None,
         }
         if relay == Relay::Everyone && !self.nodes[node].isolated {
             // Another node may have brought it before.

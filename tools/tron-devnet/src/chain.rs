@@ -19,8 +19,9 @@ use crate::wire::{BlockHeaderRaw, BlockId, SignedTx, TransactionResult, TxId, bl
 /// Producers of one round; with 19 of them a block is solid on mainnet.
 pub const PRODUCERS: u8 = 27;
 const BLOCK_VERSION: i32 = 34;
-/// States older than this many blocks are forgotten; a node that lags further shows the oldest one kept.
-const KEPT_STATES: u64 = 256;
+/// States this far below the solid block are forgotten, because each is a whole copy; a node that lags
+/// further shows the oldest one kept.
+const KEPT_STATES: u64 = 64;
 
 #[derive(Debug)]
 pub struct Included {
@@ -160,7 +161,7 @@ impl Chain {
         self.states.insert((number, block.id), state);
         self.blocks.push(Arc::new(block));
         self.solid = self.solid.max(number.saturating_sub(self.solid_lag));
-        let oldest = number.saturating_sub(KEPT_STATES);
+        let oldest = number.saturating_sub(self.solid_lag.saturating_add(KEPT_STATES));
         self.states = self.states.split_off(&(oldest, [0; 32]));
     }
 

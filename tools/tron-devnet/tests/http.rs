@@ -1,5 +1,7 @@
 //! Over HTTP: faults on demand, what full and solid nodes show, the balancer, the program itself.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic as the tests do")]
+
 mod common;
 
 use std::process::{Command, Stdio};
@@ -175,6 +177,48 @@ async fn history_may_be_closed_or_short_and_the_balancer_shows_both_nodes() {
     client.devnet.stop().await;
 }
 
+#[tokio::test]
+async fn tokens_prices_and_nodes_change_by_admin_calls() {
+    let client = Client::start().await;
+    let admin = |path: &'static str, body: Value| client.post(0, path, body);
+    let made = admin("admin/token", json!({ "symbol": "TST", "decimals": 2, "energy_to_empty": 900 })).await;
+    let token = made["address"].clone();
+    admin("admin/mint", json!({ "token": token, "to": ALICE, "amount": "500" })).await;
+    admin("admin/prices", json!({ "energy_fee_sun": 7 })).await;
+    admin("admin/resources", json!({ "address": ALICE, "energy_limit": 4_000 })).await;
+    admin("admin/node", json!({ "node": 0, "estimate_energy": true })).await;
+    let resources = admin("wallet/getaccountresource", json!({ "address": ALICE, "visible": true })).await;
+    assert_eq!(resources["EnergyLimit"], 4_000);
+    let parameter = format!("{:0>64}{:064x}", hex::encode(address(BOB).body()), 9);
+    let call = json!({ "owner_address": ALICE, "contract_address": token, "visible": true,
+        "function_selector": "transfer(address,uint256)", "parameter": parameter, "fee_limit": 7_000 });
+    let estimate = admin("wallet/estimateenergy", call.clone()).await;
+    assert_eq!(estimate["energy_required"], 900);
+    let read = admin("wallet/triggerconstantcontract", call.clone()).await;
+    assert_eq!((&read["energy_used"], &read["logs"].as_array().unwrap().len()), (&json!(900), &1));
+
+    // Held back, found pending, dropped everywhere; then a reading that reverts still says true.
+    admin("admin/mining", json!({ "include": false })).await;
+    let (tx, body) = client.payment(77).await;
+    admin("wallet/broadcasthex", body).await;
+    client.mine(1).await;
+    let txid = hex::encode(tx.id);
+    let url = format!("{}/admin/transaction?txid={txid}", client.devnet.url(0));
+    let place: Value = client.http.get(url).send().await.unwrap().json().await.unwrap();
+    assert_eq!(place, json!({ "block": null, "solid": false, "pools": [0, 1], "producers": true }));
+    admin("admin/drop", json!({ "txid": txid })).await;
+    admin("admin/mining", json!({ "include": true })).await;
+    client.mine(1).await;
+    assert_eq!(client.paid(77).await, 0);
+    admin("admin/behaviour", json!({ "token": token, "behaviour": "revert", "to": BOB })).await;
+    let read = admin("wallet/triggerconstantcontract", call).await;
+    assert_eq!(
+        (&read["result"]["result"], &read["transaction"]["ret"][0]["ret"]),
+        (&json!(true), &json!("FAILED"))
+    );
+    client.devnet.stop().await;
+}
+
 #[test]
 fn the_program_writes_its_ports_produces_blocks_and_ends_on_sigterm() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,11 +230,13 @@ fn the_program_writes_its_ports_produces_blocks_and_ends_on_sigterm() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let started = std::time::Instant::now();
     let told: Value = loop {
         if let Ok(text) = std::fs::read_to_string(&ports) {
             break serde_json::from_str(&text).unwrap();
         }
         assert!(child.try_wait().unwrap().is_none(), "the program ended early");
+        assert!(started.elapsed() < Duration::from_secs(60), "the port file never came");
         std::thread::yield_now();
     };
     assert_eq!(told["nodes"].as_array().unwrap().len(), 2);

@@ -1,5 +1,7 @@
 //! The network by hand: checks and their order, fees, forks, expiry, pools, the oracle.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic as the tests do")]
+
 mod common;
 
 use common::{ALICE, ALICE_KEY, BOB, BOB_KEY, CAROL, SLOT_MS, TRX, USDT, address, network, pay, pay_token};
@@ -153,6 +155,33 @@ fn a_token_transfer_costs_energy_and_leaves_a_log() {
     let tx = call(&mut network, pay_token(BOB, 7), 100 * TRX);
     assert_eq!(mined(&network, &tx).unwrap().outcome.energy.total, 64_285);
     assert_eq!(paid(&network, BOB), 2);
+}
+
+#[test]
+fn staked_resources_are_used_before_money_and_a_memo_has_its_own_fee() {
+    let mut network = network(1);
+    network.amend(|world| {
+        let account = world.accounts.get_mut(&address(ALICE)).unwrap();
+        (account.bandwidth_limit, account.energy_limit) = (10_000, 130_000);
+    });
+    let tx = call(&mut network, pay_token(BOB, 7), 100 * TRX);
+    let outcome = mined(&network, &tx).unwrap().outcome.clone();
+    assert_eq!((outcome.energy.usage, outcome.energy.fee_sun), (130_000, 28_500));
+    assert_eq!((outcome.bandwidth.fee_sun, outcome.fee_sun), (0, 28_500));
+    let raw = Raw { data: b"memo".to_vec(), ..raw(&network, pay(BOB, TRX)) };
+    let tx = signed(&raw, ALICE_KEY);
+    assert_eq!(send(&mut network, 0, &tx), "SUCCESS");
+    network.produce_next();
+    assert_eq!(mined(&network, &tx).unwrap().outcome.fee_sun, TRX);
+}
+
+#[test]
+fn who_cannot_pay_for_bandwidth_is_refused() {
+    let mut network = network(1);
+    network.prices.free_bandwidth = 0;
+    network.prices.bandwidth_fee_sun = 10 * TRX;
+    let tx = signed(&raw(&network, pay(BOB, 1)), ALICE_KEY);
+    assert_eq!(send(&mut network, 0, &tx), "BANDWITH_ERROR");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! `TRON_VECTORS` may name another file of the same shape.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic as the tests do")]
+
 use prost::Message;
 use secp256k1::{PublicKey, SECP256K1, SecretKey};
 use serde_json::Value;

@@ -31,8 +31,8 @@ pub struct SignedTransaction {
 }
 
 impl SignedTransaction {
-    pub(super) fn of(record: Record, replayed: bool) -> Self {
-        Self { raw: record.raw, tx_hash: record.tx_hash, from: record.from, replayed }
+    pub(super) fn of(record: &Record, replayed: bool) -> Self {
+        Self { raw: record.raw.clone(), tx_hash: record.tx_hash, from: record.from, replayed }
     }
 }
 
@@ -105,10 +105,11 @@ impl Signing {
         let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
         let policy = Arc::clone(&self.policy.borrow());
         let assessment = assess(&policy, &request, &Derived { from, purpose, top_up });
+        let payment = request.payment();
         Ok(Prepared {
             caller: caller.to_owned(),
-            payment: request.payment(),
-            canonical: request.canonical(),
+            texts: request.texts(&payment),
+            payment,
             request,
             assessment,
             unsigned,

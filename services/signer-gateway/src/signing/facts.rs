@@ -2,9 +2,9 @@
 //! changes that memory, so that later requests of the same batch see it. No I/O.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::{Map, Value};
 use types::{Address, ChainName, JobId, RawAmount, TxHash};
 
 use crate::builder::Unsigned;
@@ -12,7 +12,7 @@ use crate::guard::{Entry, PaymentKey, Slot, SlotOwner, Step};
 use crate::keys::WalletKey;
 use crate::policy::Assessment;
 
-use super::request::SigningRequest;
+use super::request::{SigningRequest, Texts};
 
 /// Freezes every chain.
 pub(crate) const ALL_CHAINS: &str = "*";
@@ -23,7 +23,7 @@ pub(crate) struct Prepared {
     pub(crate) caller: String,
     pub(crate) request: SigningRequest,
     pub(crate) payment: PaymentKey,
-    pub(crate) canonical: Map<String, Value>,
+    pub(crate) texts: Texts,
     pub(crate) assessment: Assessment,
     pub(crate) unsigned: Unsigned,
     pub(crate) key: WalletKey,
@@ -42,7 +42,7 @@ impl Prepared {
 /// A signature given before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) canonical: Map<String, Value>,
+    pub(crate) canonical: String,
     pub(crate) from: Address,
     pub(crate) raw: Vec<u8>,
     pub(crate) tx_hash: TxHash,
@@ -68,7 +68,7 @@ pub(crate) struct Facts {
     /// The database's time.
     pub(crate) now: DateTime<Utc>,
     pub(crate) frozen: HashSet<String>,
-    pub(crate) records: HashMap<String, Record>,
+    pub(crate) records: HashMap<String, Arc<Record>>,
     pub(crate) payments: HashMap<PaymentKey, Remembered>,
     pub(crate) owners: HashMap<NonceKey, SlotOwner>,
     pub(crate) fences: HashMap<JobId, u64>,
@@ -112,7 +112,7 @@ impl Facts {
     }
 
     /// Takes a signature into the memory.
-    pub(crate) fn remember(&mut self, prepared: &Prepared, grant: &Grant, record: Record) {
+    pub(crate) fn remember(&mut self, prepared: &Prepared, grant: &Grant, record: Arc<Record>) {
         let entry = grant.step.next.clone();
         if let Some(nonce) = prepared.nonce() {
             let owner = SlotOwner { payment: prepared.payment.clone(), generation: entry.generation };

@@ -1,5 +1,7 @@
 //! The judgement: every rule, in order, over the request's assessment and the ledger's memory. No I/O.
 
+use std::sync::Arc;
+
 use types::RawAmount;
 
 use super::facts::{Facts, Grant, Prepared, Record};
@@ -14,7 +16,7 @@ pub(crate) const FEE_COUNTER: &str = "fee";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ruling {
     /// The bytes exist already.
-    Replay(Record),
+    Replay(Arc<Record>),
     /// Sign.
     Sign(Grant),
     /// Do not.
@@ -37,7 +39,7 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     ];
     let known = facts.records.get(&prepared.request.idempotency_key);
     if let Some(record) = known.filter(|_| findings.iter().all(|finding| finding.outcome.is_ok())) {
-        return Judgement { findings, ruling: Ruling::Replay(record.clone()) };
+        return Judgement { findings, ruling: Ruling::Replay(Arc::clone(record)) };
     }
     for known in &prepared.assessment.findings {
         findings.push(match (&known.outcome, known.rule) {
@@ -95,7 +97,7 @@ fn idempotency_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     let Some(record) = facts.records.get(&prepared.request.idempotency_key) else {
         return Ok("the key is new");
     };
-    match first_difference(&record.canonical, &prepared.canonical) {
+    match first_difference(&record.canonical, &prepared.texts.canonical) {
         None => Ok("the same request was signed before"),
         Some(field) => Err(Refusal {
             rule: Rule::Idempotency,

@@ -5,10 +5,11 @@
 //! Invariants: nothing is signed that was not granted; no answer leaves before its rows are committed; when the commit's
 //! outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use sha2::{Digest, Sha256};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,8 @@ use crate::guard::{Slot, StepKind};
 
 /// Requests that may wait. Beyond this, callers are told to come back.
 const WAITING: usize = 4_096;
+/// One works; the other replaces it when its session was lost.
+const CONNECTIONS: u32 = 2;
 /// Requests that share a commit at most: bounds how long the head is locked.
 const MAX_BATCH: usize = 256;
 
@@ -53,7 +56,7 @@ impl Ledger {
     /// A ledger and its task.
     pub(crate) fn new(pool: PgPool, patience: Duration) -> (Self, Clerk) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { queue: sender }, Clerk { pool, queue: receiver, patience })
+        (Self { queue: sender }, Clerk { pool: own_pool(&pool), queue: receiver, patience })
     }
 
     /// Has a request judged, and waits until the decision is durable.
@@ -66,6 +69,17 @@ impl Ledger {
         })?;
         answer.await.unwrap_or(Err(SigningError::LedgerUnavailable))
     }
+}
+
+/// Connections of the ledger's own: a long check of the log must not keep signatures waiting. Its two statements are
+/// planned once per connection; planning them for each batch's arrays would cost more than running them.
+fn own_pool(shared: &PgPool) -> PgPool {
+    let options =
+        shared.connect_options().as_ref().clone().options([("plan_cache_mode", "force_generic_plan")]);
+    PgPoolOptions::new()
+        .max_connections(CONNECTIONS)
+        .acquire_timeout(shared.options().get_acquire_timeout())
+        .connect_lazy_with(options)
 }
 
 impl Clerk {
@@ -205,19 +219,15 @@ impl Session {
     fn decide(&mut self, prepared: &Prepared) -> Answer {
         match judge(&self.facts, prepared).ruling {
             Ruling::Refuse(refusal) => {
-                self.note(
-                    prepared,
-                    Decision::Refused,
-                    refusal.reason,
-                    json!({"explanation": refusal.detail}),
-                );
+                let detail = format!(",\"explanation\":{}", quoted(&refusal.detail));
+                self.note(prepared, Decision::Refused, refusal.reason, &detail);
                 Err(SigningError::Refused(refusal))
             }
             Ruling::Replay(record) => {
                 self.raise_fence(prepared);
-                let detail = json!({"tx_hash": record.tx_hash.to_string()});
-                self.note(prepared, Decision::Allowed, "idempotency.replayed", detail);
-                Ok(SignedTransaction::of(record, true))
+                let detail = format!(",\"tx_hash\":\"{}\"", record.tx_hash);
+                self.note(prepared, Decision::Allowed, "idempotency.replayed", &detail);
+                Ok(SignedTransaction::of(&record, true))
             }
             Ruling::Sign(grant) => self.sign(prepared, &grant),
         }
@@ -225,29 +235,33 @@ impl Session {
 
     fn sign(&mut self, prepared: &Prepared, grant: &Grant) -> Answer {
         let signed = prepared.unsigned.clone().sign(&prepared.key)?;
-        let record = Record {
-            canonical: prepared.canonical.clone(),
+        let record = Arc::new(Record {
+            canonical: prepared.texts.canonical.clone(),
             from: prepared.request.from,
             raw: signed.raw,
             tx_hash: signed.tx_hash,
-        };
-        let approvers = prepared.assessment.quorum.as_ref().map(|quorum| {
-            quorum.approvals.iter().map(|approval| approval.approver.as_str()).collect::<Vec<_>>()
         });
-        let detail = json!({
-            "tx_hash": record.tx_hash.to_string(),
-            "raw_sha256": hex::encode(Sha256::digest(&record.raw)),
-            "approvers": approvers,
-        });
-        let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.reason(), detail);
+        let raw_sha256 = hex::encode(Sha256::digest(&record.raw));
+        let approvers: Vec<String> = prepared
+            .assessment
+            .quorum
+            .iter()
+            .flat_map(|quorum| quorum.approvals.iter().map(|approval| quoted(&approval.approver)))
+            .collect();
+        let detail = format!(
+            ",\"tx_hash\":\"{}\",\"raw_sha256\":\"{raw_sha256}\",\"approvers\":[{}]",
+            record.tx_hash,
+            approvers.join(",")
+        );
+        let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.reason(), &detail);
         self.raise_fence(prepared);
         self.collect(prepared, grant, &record, sequence);
-        self.facts.remember(prepared, grant, record.clone());
+        self.facts.remember(prepared, grant, Arc::clone(&record));
         let same = grant.step.kind == StepKind::Same;
-        Ok(SignedTransaction::of(record, same))
+        Ok(SignedTransaction::of(&record, same))
     }
 
-    fn collect(&mut self, prepared: &Prepared, grant: &Grant, record: &Record, audit_sequence: u64) {
+    fn collect(&mut self, prepared: &Prepared, grant: &Grant, record: &Arc<Record>, audit_sequence: u64) {
         let next = &grant.step.next;
         let chain = &prepared.request.chain;
         self.writes.records.push(NewRecord {
@@ -255,16 +269,14 @@ impl Session {
             payment: prepared.payment.clone(),
             generation: next.generation,
             pays: !prepared.request.cancels(),
-            request: serde_json::Value::Object(record.canonical.clone()).to_string(),
-            from: record.from.to_string(),
-            raw: record.raw.clone(),
-            tx_hash: record.tx_hash,
+            from: prepared.texts.from.clone(),
+            record: Arc::clone(record),
             audit_sequence,
         });
         if let (Slot::Nonce(nonce), true) = (next.slot, self.is_new_slot(prepared)) {
             self.writes.slots.push(NewSlot {
                 chain: chain.clone(),
-                wallet: prepared.request.from.to_string(),
+                wallet: prepared.texts.from.clone(),
                 nonce,
                 payment: prepared.payment.clone(),
                 generation: next.generation,
@@ -292,28 +304,26 @@ impl Session {
         }
     }
 
-    fn note(
-        &mut self,
-        prepared: &Prepared,
-        decision: Decision,
-        reason: &str,
-        mut detail: serde_json::Value,
-    ) -> u64 {
-        detail["idempotency_key"] = json!(prepared.request.idempotency_key);
-        detail["lease_epoch"] = json!(prepared.request.lease_epoch);
-        detail["request"] = json!(prepared.canonical);
-        let draft = Draft {
-            caller: prepared.caller.clone(),
-            action: "sign",
-            decision,
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
-        };
+    /// Appends an entry. `particulars` continues the JSON object that every signing decision has.
+    fn note(&mut self, prepared: &Prepared, decision: Decision, reason: &str, particulars: &str) -> u64 {
+        let detail = format!(
+            "{{\"idempotency_key\":{},\"lease_epoch\":{},\"request\":{}{particulars}}}",
+            quoted(&prepared.request.idempotency_key),
+            prepared.request.lease_epoch,
+            prepared.texts.canonical
+        );
+        let caller = prepared.caller.clone();
+        let draft = Draft { caller, action: "sign", decision, reason: reason.to_owned(), detail };
         let entry = self.head.append(self.facts.now, draft);
         let sequence = entry.sequence;
         self.entries.push(entry);
         sequence
     }
+}
+
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 fn record_metrics(answers: &[Answer], took: Duration) {

@@ -1,6 +1,7 @@
 //! Loads the memory of a batch: one statement, one snapshot. Never locks and never writes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -26,7 +27,7 @@ pub(super) async fn load_in(
         .bind(batch.iter().map(|item| item.payment.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.request.job.as_uuid()).collect::<Vec<Uuid>>())
         .bind(batch.iter().map(|item| item.request.chain.as_str()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|item| item.request.from.to_string()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|item| item.texts.from.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.nonce().map(|key| signed(key.2))).collect::<Vec<_>>())
         .bind(
             batch
@@ -88,7 +89,7 @@ fn take_usage(facts: &mut Facts, row: &PgRow) -> Result<(), SigningError> {
 
 fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), SigningError> {
     if let Some(record) = record_of(row)? {
-        facts.records.insert(item.request.idempotency_key.clone(), record);
+        facts.records.insert(item.request.idempotency_key.clone(), Arc::new(record));
     }
     if let Some(known) = remembered_of(row)? {
         facts.payments.insert(item.payment.clone(), known);
@@ -114,7 +115,7 @@ fn record_of(row: &PgRow) -> Result<Option<Record>, SigningError> {
         return Ok(None);
     };
     Ok(Some(Record {
-        canonical: serde_json::from_str(&request).map_err(|_| SigningError::Corrupt("request"))?,
+        canonical: request,
         from: parsed(&get::<String>(row, "record_from")?, "from_address")?,
         raw: get(row, "record_raw")?,
         tx_hash: TxHash(fixed(get(row, "record_tx_hash")?, "tx_hash")?),

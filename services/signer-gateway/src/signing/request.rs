@@ -1,11 +1,12 @@
 //! A signing request after parsing: typed values only, nothing believed. Owns the canonical form by which two
 //! requests under one idempotency key are compared, and the guard's view of a request.
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use types::{Address, AssetSymbol, ChainName, JobId, RawAmount, WalletGroupId, WithdrawalId};
 
-use crate::builder::{Action, EvmFee, Parameters, Unsigned};
+use crate::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
 use crate::guard::{Act, Bid, Binding, PaymentKey, Proposal, Slot, Terms, VoidAttestation};
 use crate::policy::ApprovalProof;
 
@@ -115,57 +116,33 @@ impl SigningRequest {
         matches!(self.action, Action::Cancellation)
     }
 
-    /// Everything that makes the bytes, under the names of the contract's fields. The lease epoch, approvals and
+    /// Everything that makes the bytes, as JSON under the names of the contract's fields. The lease epoch, approvals and
     /// attestations are left out: a worker that took the job over must get the same bytes.
-    pub fn canonical(&self) -> Map<String, Value> {
-        let mut map = Map::new();
-        let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-        put("chain", json!(self.chain.as_str()));
-        put("wallet_group_id", json!(self.group.to_string()));
-        put("derivation_index", json!(self.index));
-        put("job_id", json!(self.job.to_string()));
-        put("payment", json!(self.payment().as_str()));
-        put("asset", json!(self.asset().map(AssetSymbol::as_str)));
-        put("action", json!(self.action.name()));
-        put("from", json!(self.from.to_string()));
-        match &self.action {
-            Action::Transfer { to, amount } => {
-                put("to", json!(to.to_string()));
-                put("amount", json!(amount.to_string()));
-            }
-            Action::TokenTransfer { contract, to, amount } => {
-                put("to", json!(to.to_string()));
-                put("amount", json!(amount.to_string()));
-                put("contract_address", json!(contract.to_string()));
-            }
-            Action::Cancellation => {}
-            Action::ContractCall { contract, data } => {
-                put("contract_address", json!(contract.to_string()));
-                put("data_sha256", json!(hex::encode(Sha256::digest(data))));
-            }
-        }
-        match &self.parameters {
-            Parameters::Evm(evm) => {
-                put("chain_id", json!(evm.chain_id));
-                put("nonce", json!(evm.nonce));
-                put("gas_limit", json!(evm.gas_limit));
-                match evm.fee {
-                    EvmFee::Legacy { gas_price } => put("gas_price", json!(gas_price.to_string())),
-                    EvmFee::Eip1559 { max_fee, max_priority_fee } => {
-                        put("max_fee_per_gas", json!(max_fee.to_string()));
-                        put("max_priority_fee_per_gas", json!(max_priority_fee.to_string()))
-                    }
-                };
-            }
-            Parameters::Tron(tron) => {
-                put("ref_block_bytes", json!(hex::encode(tron.ref_block_bytes)));
-                put("ref_block_hash", json!(hex::encode(tron.ref_block_hash)));
-                put("expiration_ms", json!(tron.expiration_ms));
-                put("timestamp_ms", json!(tron.timestamp_ms));
-                put("fee_limit_sun", json!(tron.fee_limit_sun));
-            }
-        }
-        map
+    pub(crate) fn texts(&self, payment: &PaymentKey) -> Texts {
+        let from = self.from.to_string();
+        let to = self.transfer().map(|(to, _)| to.to_string());
+        let (contract, data) = match &self.action {
+            Action::Transfer { .. } | Action::Cancellation => (None, None),
+            Action::TokenTransfer { contract, .. } => (Some(contract), None),
+            Action::ContractCall { contract, data } => (Some(contract), Some(data)),
+        };
+        let canonical = Canonical {
+            chain: self.chain.as_str(),
+            wallet_group_id: self.group,
+            derivation_index: self.index,
+            job_id: self.job,
+            payment: payment.as_str(),
+            asset: self.asset().map(AssetSymbol::as_str),
+            action: self.action.name(),
+            from: &from,
+            to: to.as_deref(),
+            amount: self.transfer().map(|(_, amount)| amount.to_string()),
+            contract_address: contract.map(Address::to_string),
+            data_sha256: data.map(|data| hex::encode(Sha256::digest(data))),
+            numbers: Numbers::of(&self.parameters),
+        };
+        let canonical = serde_json::to_string(&canonical).expect("impossible: texts and numbers only");
+        Texts { from, to, canonical }
     }
 
     /// What the guard is asked.
@@ -216,8 +193,97 @@ impl SigningRequest {
     }
 }
 
-/// The first field in which two canonical requests differ, by name.
-pub fn first_difference(known: &Map<String, Value>, proposed: &Map<String, Value>) -> Option<String> {
+/// The canonical form, in the order in which it is written.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    chain: &'a str,
+    wallet_group_id: WalletGroupId,
+    derivation_index: u32,
+    job_id: JobId,
+    payment: &'a str,
+    asset: Option<&'a str>,
+    action: &'static str,
+    from: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    amount: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contract_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_sha256: Option<String>,
+    #[serde(flatten)]
+    numbers: Numbers,
+}
+
+/// The chain's numbers within the canonical form.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Numbers {
+    Legacy {
+        chain_id: u64,
+        nonce: u64,
+        gas_limit: u64,
+        gas_price: String,
+    },
+    Eip1559 {
+        chain_id: u64,
+        nonce: u64,
+        gas_limit: u64,
+        max_fee_per_gas: String,
+        max_priority_fee_per_gas: String,
+    },
+    Tron {
+        ref_block_bytes: String,
+        ref_block_hash: String,
+        expiration_ms: i64,
+        timestamp_ms: i64,
+        fee_limit_sun: i64,
+    },
+}
+
+impl Numbers {
+    fn of(parameters: &Parameters) -> Self {
+        match *parameters {
+            Parameters::Evm(EvmParameters { chain_id, nonce, gas_limit, fee }) => match fee {
+                EvmFee::Legacy { gas_price } => {
+                    Self::Legacy { chain_id, nonce, gas_limit, gas_price: gas_price.to_string() }
+                }
+                EvmFee::Eip1559 { max_fee, max_priority_fee } => Self::Eip1559 {
+                    chain_id,
+                    nonce,
+                    gas_limit,
+                    max_fee_per_gas: max_fee.to_string(),
+                    max_priority_fee_per_gas: max_priority_fee.to_string(),
+                },
+            },
+            Parameters::Tron(tron) => Self::Tron {
+                ref_block_bytes: hex::encode(tron.ref_block_bytes),
+                ref_block_hash: hex::encode(tron.ref_block_hash),
+                expiration_ms: tron.expiration_ms,
+                timestamp_ms: tron.timestamp_ms,
+                fee_limit_sun: tron.fee_limit_sun,
+            },
+        }
+    }
+}
+
+/// A request's addresses and payment as text, written once: each address costs a hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Texts {
+    pub(crate) from: String,
+    pub(crate) to: Option<String>,
+    /// The canonical form.
+    pub(crate) canonical: String,
+}
+
+/// The first field in which two canonical requests differ, by name; none when they are the same.
+pub fn first_difference(known: &str, proposed: &str) -> Option<String> {
+    if known == proposed {
+        return None;
+    }
+    let fields = |text| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+    let (known, proposed) = (&fields(known), &fields(proposed));
     let mut names: Vec<&String> = known.keys().chain(proposed.keys()).collect();
     names.sort_unstable();
     names.into_iter().find(|name| known.get(*name) != proposed.get(*name)).cloned()

@@ -1,12 +1,14 @@
 //! What a batch decided, as rows of one statement, which applies whole or not at all.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row};
-use types::{ChainName, JobId, RawAmount, TxHash};
+use types::{ChainName, JobId, RawAmount};
 use uuid::Uuid;
 
+use super::facts::Record;
 use super::repo::signed;
 use crate::audit::{Entry as LogEntry, Head};
 use crate::guard::{Entry, PaymentKey, Slot, State};
@@ -20,10 +22,8 @@ pub(super) struct NewRecord {
     pub(super) payment: PaymentKey,
     pub(super) generation: u32,
     pub(super) pays: bool,
-    pub(super) request: String,
     pub(super) from: String,
-    pub(super) raw: Vec<u8>,
-    pub(super) tx_hash: TxHash,
+    pub(super) record: Arc<Record>,
     pub(super) audit_sequence: u64,
 }
 
@@ -69,53 +69,52 @@ impl Writes {
         connection: &mut PgConnection,
         log: &Move<'_>,
     ) -> Result<bool, sqlx::Error> {
-        let query = bind_log(sqlx::query(SAVE), log);
-        let query = self.bind_records(query);
         let rows: Vec<PaymentRow<'_>> = self
             .payments
             .iter()
             .map(|(payment, (entry, first_paid_at))| PaymentRow::of(payment, entry, *first_paid_at))
             .collect();
+        let query = self.bind_records(bind_log(sqlx::query(SAVE), log));
         let query = bind_payments(query, &rows);
         let row = self.bind_rest(query).fetch_one(connection).await?;
         Ok(row.try_get::<i64, _>("moved")? == 1)
     }
 
-    fn bind_records<'q>(&self, query: Query<'q>) -> Query<'q> {
+    fn bind_records<'q>(&'q self, query: Query<'q>) -> Query<'q> {
         let records = &self.records;
         query
-            .bind(column(records, |record| record.key.clone()))
-            .bind(column(records, |record| record.payment.to_string()))
-            .bind(column(records, |record| counted(record.generation)))
-            .bind(column(records, |record| record.pays))
-            .bind(column(records, |record| record.request.clone()))
-            .bind(column(records, |record| record.from.clone()))
-            .bind(column(records, |record| record.raw.clone()))
-            .bind(column(records, |record| record.tx_hash.as_bytes().to_vec()))
-            .bind(column(records, |record| signed(record.audit_sequence)))
+            .bind(column(records, |new| new.key.as_str()))
+            .bind(column(records, |new| new.payment.as_str()))
+            .bind(column(records, |new| counted(new.generation)))
+            .bind(column(records, |new| new.pays))
+            .bind(column(records, |new| new.record.canonical.as_str()))
+            .bind(column(records, |new| new.from.as_str()))
+            .bind(column(records, |new| new.record.raw.as_slice()))
+            .bind(column(records, |new| new.record.tx_hash.as_bytes().as_slice()))
+            .bind(column(records, |new| signed(new.audit_sequence)))
     }
 
-    fn bind_rest<'q>(&self, query: Query<'q>) -> Query<'q> {
+    fn bind_rest<'q>(&'q self, query: Query<'q>) -> Query<'q> {
         let slots = &self.slots;
         query
-            .bind(column(slots, |slot| slot.chain.to_string()))
-            .bind(column(slots, |slot| slot.wallet.clone()))
+            .bind(column(slots, |slot| slot.chain.as_str()))
+            .bind(column(slots, |slot| slot.wallet.as_str()))
             .bind(column(slots, |slot| signed(slot.nonce)))
-            .bind(column(slots, |slot| slot.payment.to_string()))
+            .bind(column(slots, |slot| slot.payment.as_str()))
             .bind(column(slots, |slot| counted(slot.generation)))
             .bind(self.fences.keys().map(JobId::as_uuid).collect::<Vec<Uuid>>())
             .bind(self.fences.values().map(|epoch| signed(*epoch)).collect::<Vec<_>>())
-            .bind(self.usage.keys().map(|key| key.0.to_string()).collect::<Vec<_>>())
-            .bind(self.usage.keys().map(|key| key.1.clone()).collect::<Vec<_>>())
+            .bind(self.usage.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
+            .bind(self.usage.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
             .bind(self.usage.values().map(RawAmount::to_string).collect::<Vec<_>>())
     }
 }
 
-fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+fn column<'r, R, T>(rows: &'r [R], value: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-fn bind_log<'q>(query: Query<'q>, log: &Move<'_>) -> Query<'q> {
+fn bind_log<'q>(query: Query<'q>, log: &Move<'q>) -> Query<'q> {
     let entries = log.entries;
     query
         .bind(signed(log.from.sequence))
@@ -124,34 +123,34 @@ fn bind_log<'q>(query: Query<'q>, log: &Move<'_>) -> Query<'q> {
         .bind(log.to.hash.0.to_vec())
         .bind(log.now)
         .bind(column(entries, |entry| signed(entry.sequence)))
-        .bind(column(entries, |entry| entry.caller.clone()))
-        .bind(column(entries, |entry| entry.action.clone()))
-        .bind(column(entries, |entry| entry.decision.clone()))
-        .bind(column(entries, |entry| entry.reason.clone()))
-        .bind(column(entries, |entry| entry.detail.clone()))
-        .bind(column(entries, |entry| entry.previous_hash.0.to_vec()))
-        .bind(column(entries, |entry| entry.hash.0.to_vec()))
+        .bind(column(entries, |entry| entry.caller.as_str()))
+        .bind(column(entries, |entry| entry.action.as_str()))
+        .bind(column(entries, |entry| entry.decision.as_str()))
+        .bind(column(entries, |entry| entry.reason.as_str()))
+        .bind(column(entries, |entry| entry.detail.as_str()))
+        .bind(column(entries, |entry| entry.previous_hash.0.as_slice()))
+        .bind(column(entries, |entry| entry.hash.0.as_slice()))
 }
 
-fn bind_payments<'q>(query: Query<'q>, rows: &[PaymentRow<'_>]) -> Query<'q> {
+fn bind_payments<'q>(query: Query<'q>, rows: &'q [PaymentRow<'q>]) -> Query<'q> {
     query
-        .bind(column(rows, |row| row.payment.to_owned()))
+        .bind(column(rows, |row| row.payment))
         .bind(column(rows, |row| row.entry.binding.job.as_uuid()))
-        .bind(column(rows, |row| row.entry.binding.chain.to_string()))
+        .bind(column(rows, |row| row.entry.binding.chain.as_str()))
         .bind(column(rows, |row| row.entry.binding.wallet.to_string()))
-        .bind(column(rows, |row| row.asset.map(str::to_owned)))
-        .bind(column(rows, |row| row.destination.clone()))
-        .bind(column(rows, |row| row.amount.clone()))
-        .bind(column(rows, |row| row.call_hash.map(<[u8]>::to_vec)))
+        .bind(column(rows, |row| row.asset))
+        .bind(column(rows, |row| row.destination.as_deref()))
+        .bind(column(rows, |row| row.amount.as_deref()))
+        .bind(column(rows, |row| row.call_hash))
         .bind(column(rows, |row| row.may_shrink))
         .bind(column(rows, |row| counted(row.entry.generation)))
         .bind(column(rows, |row| row.nonce))
-        .bind(column(rows, |row| row.tron_id.clone()))
+        .bind(column(rows, |row| row.tron_id.as_deref()))
         .bind(column(rows, |row| row.expires_ms))
         .bind(column(rows, |row| row.entry.bid.ceiling.to_string()))
         .bind(column(rows, |row| row.entry.bid.tip.to_string()))
         .bind(column(rows, |row| signed(row.entry.bid.gas_limit)))
-        .bind(column(rows, |row| row.state.to_owned()))
+        .bind(column(rows, |row| row.state))
         .bind(column(rows, |row| row.live))
         .bind(column(rows, |row| row.bumps))
         .bind(column(rows, |row| row.first_paid_at))
