@@ -9,6 +9,5 @@ mod lanes;
 mod protocol;
 mod service;
 mod signer;
-mod speed;
 mod verdicts;
 mod world;

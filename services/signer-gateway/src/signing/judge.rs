@@ -18,7 +18,7 @@ pub(crate) enum Ruling {
     /// The bytes exist already.
     Replay(Arc<Record>),
     /// Sign.
-    Sign(Grant),
+    Sign(Box<Grant>),
     /// Do not.
     Refuse(Refusal),
 }
@@ -61,7 +61,7 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     let refusal = findings.iter().find_map(|finding| finding.outcome.as_ref().err()).cloned();
     let ruling = match (refusal, guarded) {
         (Some(refusal), _) | (None, Err(refusal)) => Ruling::Refuse(refusal),
-        (None, Ok(step)) => Ruling::Sign(grant(facts, prepared, step, charges)),
+        (None, Ok(step)) => Ruling::Sign(Box::new(grant(facts, prepared, step, charges))),
     };
     Judgement { findings, ruling }
 }
