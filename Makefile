@@ -32,8 +32,8 @@ build: setup-run ## Build the services and the command line
 
 .PHONY: test
 test: setup-test ## Run every test, on real servers that the tests start themselves
-	@echo "==> building the services"
-	@$(CARGO) build --workspace --bins
+	@echo "==> building the services and the tests (in one go: features differ between the two)"
+	@$(CARGO) build --workspace --all-targets
 	@echo "==> running the tests"
 	@$(CARGO) test --workspace
 
