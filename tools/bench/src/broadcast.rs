@@ -28,7 +28,7 @@ type Lanes = Vec<Vec<Vec<Vec<u8>>>>;
 
 pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
     let rounds = u32::try_from(mode.rounds())? + 1;
-    let batches = mode.pick(10, 40);
+    let batches = mode.pick(6, 40);
     let options = AnvilOptions {
         dir: dir.join("anvil"),
         chain_id: CHAIN_ID,

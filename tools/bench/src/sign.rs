@@ -3,7 +3,7 @@
 //! durable insert for each request by as many clients, on the same server.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -25,11 +25,13 @@ const IN_FLIGHT: u32 = 64;
 /// Connections to the gateway: a single one would be served by a single core.
 const CONNECTIONS: u32 = 4;
 const WALLETS: u32 = 8;
+/// Prepared for each second, because approving takes time too; about what two cores can answer.
+const REQUESTS_PER_SECOND: usize = 6_000;
 const AMOUNT: u128 = 1_000_000_000_000_000;
 
 pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
     let seconds = mode.pick(3, 8);
-    let requests = mode.pick(15_000, 60_000);
+    let span = Duration::from_secs(seconds.into());
     let commits = server.database("commits").await?;
     let pool = Server::pool(&commits, 2).await?;
     sqlx::raw_sql(
@@ -39,14 +41,14 @@ pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<
     .await?;
     let mut gateway = Box::pin(Gateway::start(server, dir)).await?;
     let mut desk = Box::pin(Desk::open(&gateway)).await?;
-    Box::pin(rate(&gateway, desk.requests(IN_FLIGHT as usize * 4)?)).await.context("warming up")?;
+    Box::pin(rate(&gateway, desk.requests(IN_FLIGHT as usize * 4)?, span)).await.context("warming up")?;
     let (mut raw, mut our) = (Vec::new(), Vec::new());
     for _ in 0..mode.rounds() {
         server::settle(&pool).await?;
         raw.push(ceiling(server, &commits, seconds).await?);
-        let prepared = desk.requests(requests)?;
+        let prepared = desk.requests(REQUESTS_PER_SECOND * seconds as usize)?;
         server::settle(&pool).await?;
-        our.push(Box::pin(rate(&gateway, prepared)).await?);
+        our.push(Box::pin(rate(&gateway, prepared, span)).await?);
     }
     Box::pin(verify(&gateway)).await?;
     gateway.stop().await?;
@@ -67,9 +69,8 @@ async fn ceiling(server: &Server, database: &str, seconds: u32) -> Result<f64> {
     server.pgbench.rate(&Load { database, script, clients: IN_FLIGHT, extent, variables: &[] }).await
 }
 
-/// Signs all of these and returns how many a second.
-async fn rate(gateway: &Gateway, requests: Vec<pb::SignTransactionRequest>) -> Result<f64> {
-    let count = requests.len();
+/// Signs these, until all are signed or the time is over; returns how many a second.
+async fn rate(gateway: &Gateway, requests: Vec<pb::SignTransactionRequest>, span: Duration) -> Result<f64> {
     let clients = (0..CONNECTIONS).map(|_| gateway.as_execution()).collect::<Result<Vec<_>>>()?;
     let mut shares: Vec<Vec<_>> = vec![Vec::new(); IN_FLIGHT as usize];
     for (index, request) in requests.into_iter().enumerate() {
@@ -79,17 +80,20 @@ async fn rate(gateway: &Gateway, requests: Vec<pb::SignTransactionRequest>) -> R
     let callers = shares.into_iter().zip(clients.iter().cycle()).map(|(share, client)| {
         let mut client = client.clone();
         tokio::spawn(async move {
+            let mut signed = 0_u32;
             for request in share {
+                if began.elapsed() >= span {
+                    break;
+                }
                 let answer = client.sign_transaction(request).await?.into_inner();
                 ensure!(!answer.replayed && !answer.raw_transaction.is_empty(), "nothing new was signed");
+                signed += 1;
             }
-            Ok(())
+            Ok(signed)
         })
     });
-    for finished in try_join_all(callers).await? {
-        finished?;
-    }
-    Ok(count as f64 / began.elapsed().as_secs_f64())
+    let signed = try_join_all(callers).await?.into_iter().sum::<Result<u32>>()?;
+    Ok(f64::from(signed) / began.elapsed().as_secs_f64())
 }
 
 /// Speed that broke the audit chain would be worth nothing.

@@ -10,7 +10,7 @@ use alloy_primitives::{TxKind, U256};
 use anyhow::{Context as _, Result};
 use secp256k1::{Message, SECP256K1, SecretKey};
 use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
-use signer_gateway::keys::{Coin, KeyRing, seed_from_phrase};
+use signer_gateway::keys::{Coin, KeyRing, WalletKey, seed_from_phrase};
 use types::{Address, AddressFormat, RawAmount, WalletGroupId};
 
 use crate::Mode;
@@ -62,6 +62,7 @@ struct Keys {
     secret: SecretKey,
     ring: KeyRing,
     group: WalletGroupId,
+    wallet: WalletKey,
     alloy: PrivateKeySigner,
 }
 
@@ -69,8 +70,9 @@ impl Keys {
     fn new() -> Result<Keys> {
         let (ring, group) = (KeyRing::default(), WalletGroupId::new());
         ring.insert(group, &seed_from_phrase(devstack::DEV_MNEMONIC, "")?)?;
+        let wallet = ring.wallet(group, Coin::Ethereum, 0)?;
         let alloy = PrivateKeySigner::from_slice(&KEY)?;
-        Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, ring, group, alloy })
+        Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, ring, group, wallet, alloy })
     }
 
     fn libsecp256k1(&self, number: u64) -> Result<u8> {
@@ -79,8 +81,7 @@ impl Keys {
     }
 
     fn gateway(&self, number: u64) -> Result<u8> {
-        let wallet = self.ring.wallet(self.group, Coin::Ethereum, 0)?;
-        Ok(wallet.sign(digest(number))?.compact[0])
+        Ok(self.wallet.sign(digest(number))?.compact[0])
     }
 
     fn gateway_transaction(&self, number: u64) -> Result<u8> {

@@ -21,7 +21,7 @@ const BATCH: u32 = 100;
 const SPARE: u32 = CLIENTS * BATCH;
 
 pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
-    let batches = mode.pick(75_u32, 300);
+    let batches = mode.pick(50_u32, 300);
     let jobs = batches * BATCH * CLIENTS;
     let (url, pool) = database(server, "queue_batches", CLIENTS + 2).await?;
     let peers = peer::all(server, mode, Style::Batches).await?;

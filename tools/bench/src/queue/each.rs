@@ -19,7 +19,7 @@ const CLIENTS: u32 = 32;
 /// More than any machine completes, so that nobody runs dry.
 const JOBS_PER_SECOND: usize = 10_000;
 /// About what a peer completes: it is timed until its queue is empty.
-const PEER_JOBS_PER_SECOND: usize = 2_000;
+const PEER_JOBS_PER_SECOND: usize = 1_500;
 
 pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
     let seconds = mode.pick(3_u32, 8);
