@@ -56,7 +56,7 @@ impl Ledger {
     /// A ledger and its task.
     pub(crate) fn new(pool: PgPool, patience: Duration) -> (Self, Clerk) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { queue: sender }, Clerk { pool: own_pool(&pool), queue: receiver, patience })
+        (Self { queue: sender }, Clerk { pool, queue: receiver, patience })
     }
 
     /// Has a request judged, and waits until the decision is durable.
@@ -82,16 +82,43 @@ fn own_pool(shared: &PgPool) -> PgPool {
         .connect_lazy_with(options)
 }
 
+/// The ledger's thread ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LedgerStopped {
+    /// The system gave no thread.
+    #[error("the ledger's thread cannot be started")]
+    Start(#[source] std::io::Error),
+    /// It panicked.
+    #[error("the ledger's thread ended by itself")]
+    Ended,
+}
+
 impl Clerk {
-    /// Works until told to stop, then finishes what waits.
-    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), std::convert::Infallible> {
+    /// Works on a thread of its own until told to stop. Among the tasks that serve requests each of the ledger's waits for
+    /// its database would end behind dozens of them, and everybody waits for the ledger.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), LedgerStopped> {
+        let (done, ended) = oneshot::channel();
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(self.work(stop));
+            let _ = done.send(());
+            Ok::<(), std::io::Error>(())
+        };
+        std::thread::Builder::new().name("ledger".to_owned()).spawn(work).map_err(LedgerStopped::Start)?;
+        ended.await.map_err(|_| LedgerStopped::Ended)
+    }
+
+    /// Takes batch after batch; when told to stop, finishes what waits.
+    async fn work(mut self, stop: CancellationToken) {
+        // Made here, so that its connections belong to this thread's runtime.
+        self.pool = own_pool(&self.pool);
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
                 biased;
                 taken = self.queue.recv_many(&mut jobs, MAX_BATCH) => {
                     if taken == 0 {
-                        return Ok(());
+                        return;
                     }
                     self.settle(std::mem::take(&mut jobs)).await;
                 }
@@ -100,7 +127,7 @@ impl Clerk {
                     while self.queue.recv_many(&mut jobs, MAX_BATCH).await > 0 {
                         self.settle(std::mem::take(&mut jobs)).await;
                     }
-                    return Ok(());
+                    return;
                 }
             }
         }

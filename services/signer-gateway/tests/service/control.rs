@@ -124,7 +124,7 @@ async fn a_simulation_tells_each_rule_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_reloaded_policy_holds_at_once() {
+async fn a_bad_reload_is_refused_and_the_old_policy_holds() {
     let gateway = Gateway::start().await;
     let good = Withdrawal::new(&gateway, 0);
     let strict = format!(
