@@ -72,7 +72,7 @@ pub struct RelayConfig {
     pub loops: usize,
     /// How long a lane is held without a word. Must be well above `delivery_timeout`.
     pub lease: Duration,
-    /// A delivery that takes longer counts as failed for now.
+    /// A delivery that takes longer counts as a failed try, and is made again.
     pub delivery_timeout: Duration,
     pub backoff: Backoff,
     /// The longest sleep.
