@@ -126,3 +126,18 @@ fn every_crate_says_what_it_owns_and_what_it_never_does() {
         assert!(header.len() >= 3, "{root} does not say what the crate owns and never does");
     }
 }
+
+#[test]
+fn schemas_of_the_database_library_are_copied_unchanged() {
+    let root = metadata().workspace_root;
+    let read =
+        |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    for (original, copy) in [
+        ("libs/db/sql/queue.sql", "migrations/execution/0001_queue.sql"),
+        ("libs/db/sql/outbox.sql", "migrations/execution/0002_outbox.sql"),
+        ("libs/db/sql/outbox.sql", "migrations/confirmation/0005_outbox.sql"),
+        ("libs/db/sql/outbox.sql", "migrations/intent/0019_outbox.sql"),
+    ] {
+        assert_eq!(read(original), read(copy), "{copy} is no longer what {original} says");
+    }
+}
