@@ -14,16 +14,18 @@ export PATH := $(TOOLS)/bin:$(PATH)
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 .PHONY: run
 run: build ## Start everything on this machine, pay a first withdrawal, keep it up until Ctrl-C
-	@$(BURSAR) up --data $(DATA) --demo
+	@$(BURSAR) up --data "$(DATA)" --demo
 
 .PHONY: demo
 demo: build ## As run, but ends by itself once the withdrawals are paid
-	@$(BURSAR) up --data $(DATA) --detach
-	@status=0; $(BURSAR) demo --data $(DATA) || status=$$?; $(BURSAR) down --data $(DATA); exit $$status
+	@if $(BURSAR) status --data "$(DATA)" >/dev/null 2>&1; then exec $(BURSAR) demo --data "$(DATA)"; fi; \
+	trap '$(BURSAR) down --data "$(DATA)"' EXIT; \
+	$(BURSAR) up --data "$(DATA)" --detach; \
+	$(BURSAR) demo --data "$(DATA)"
 
 .PHONY: build
 build: setup-run ## Build the services and the command line
@@ -73,8 +75,9 @@ proto-release: setup-lint ## Record the contracts as released: later changes mus
 
 .PHONY: clean
 clean: ## Stop the stack and remove its data and the build
-	@if [ -x $(BURSAR) ] && [ -d $(DATA) ]; then $(BURSAR) down --purge --data $(DATA); fi
-	@rm -rf $(DATA)
+	@if [ ! -d "$(DATA)" ]; then :; \
+	elif [ -x $(BURSAR) ]; then $(BURSAR) down --purge --data "$(DATA)"; \
+	else echo "$(DATA) stays: \`make build\` first, so that bursar can stop what runs there and remove it"; fi
 	@$(CARGO) clean
 
 .PHONY: setup-run setup-test setup-lint

@@ -101,8 +101,7 @@ impl Anvil {
                 stop,
             };
             let mut process = Process::spawn(&launch)?;
-            let http = reqwest::Client::new();
-            match until_ready(&mut process, READY_LIMIT, || ping(&http, port, options.chain_id)).await {
+            match until_ready(&mut process, READY_LIMIT, || Self::ping(port, options.chain_id)).await {
                 Ok(()) => return Ok(Anvil { process, port }),
                 Err(error) => {
                     process.stop().await?;
@@ -148,7 +147,9 @@ impl Anvil {
 
     /// Whether a node of that chain answers there now; the text says why not.
     pub async fn ping(port: u16, chain_id: u64) -> Result<(), String> {
-        ping(&reqwest::Client::new(), port, chain_id).await
+        // A proxy of the machine's environment knows nothing of our loopback.
+        let http = reqwest::Client::builder().no_proxy().build().map_err(|error| error.to_string())?;
+        ping(&http, port, chain_id).await
     }
 }
 

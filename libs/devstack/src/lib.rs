@@ -1,4 +1,4 @@
-//! Private PostgreSQL, MongoDB, Redis and anvil for development and tests, and the processes of Bursar's own services.
+//! Private PostgreSQL, MongoDB, Redis, anvil and tron-devnet for development and tests, and the processes of Bursar's own services.
 //!
 //! Owns: finding the programs, starting them on loopback under a directory, waiting until they answer in their own
 //! protocol, stopping them, and making sure that they die with their owner.
@@ -19,6 +19,7 @@ mod process;
 mod redis;
 mod service;
 mod tools;
+mod tron;
 mod wait;
 
 pub use anvil::{Anvil, AnvilOptions, DEV_MNEMONIC, Mining};
@@ -30,3 +31,4 @@ pub use process::{Identity, Launch, Lifetime, Process, StopPlan, tail};
 pub use redis::{Redis, RedisOptions};
 pub use service::{Health, Service, ServiceOptions, health};
 pub use tools::{Tool, Tools, tools_dir};
+pub use tron::{Tron, TronOptions, TronToken};

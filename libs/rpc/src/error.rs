@@ -158,8 +158,8 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some libraries repeat their source in their own text; saying it once is enough.
-        if !text.ends_with(&cause_text) {
+        // Some libraries repeat their sources in their own text; saying it once is enough.
+        if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
         }

@@ -36,8 +36,10 @@ impl Service for Greeter {
                 while changes.changed().await.is_ok() {
                     let greeting = changes.borrow().greeting.clone();
                     tracing::info!(greeting, "greeting changed");
-                    if greeting == "die" {
-                        return Err("told to die");
+                    match greeting.as_str() {
+                        "die" => return Err("told to die"),
+                        "leave" => return Ok(()),
+                        _ => {}
                     }
                 }
                 Ok(())
@@ -45,6 +47,20 @@ impl Service for Greeter {
             stop.run_until_cancelled(watch).await.unwrap_or(Ok(()))
         });
         ctx.serve(ctx.server()).await
+    }
+
+    fn commands() -> Vec<service::clap::Command> {
+        vec![service::clap::Command::new("wave").about("Wait beside a task that fails")]
+    }
+
+    async fn command(
+        _name: &str,
+        _arguments: &service::clap::ArgMatches,
+        ctx: Context<Config>,
+    ) -> Result<(), BoxError> {
+        ctx.spawn("hand", async |_| Err::<(), _>("it is tired"));
+        ctx.shutdown().cancelled().await;
+        Ok(())
     }
 }
 

@@ -61,6 +61,7 @@ fn command<S: Service>() -> Command {
         .arg(
             Arg::new("check-config")
                 .long("check-config")
+                .global(true)
                 .action(ArgAction::SetTrue)
                 .help("Read the configuration, report every mistake and exit"),
         )

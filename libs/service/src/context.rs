@@ -1,7 +1,7 @@
 //! What a running service is given: its settings, its database, its server, and a place for its tasks.
 //!
-//! Owns the tasks that a service starts beside its server. Invariant: a task that fails or panics stops the whole service; a
-//! service that goes on without one of its loops would look healthy and do nothing.
+//! Owns the tasks that a service starts beside its server. Invariant: a task that fails, panics or ends early stops the whole
+//! service; a service that goes on without one of its loops would look healthy and do nothing.
 
 use std::{
     fmt,
@@ -91,6 +91,12 @@ impl<C: Send + Sync + 'static> Context<C> {
             .expect("a service that names a migrator is connected before it runs; this one names none")
     }
 
+    /// Who may call, for a server beside the service's own. Follows reloads.
+    #[must_use]
+    pub fn auth(&self) -> Auth {
+        self.auth.clone()
+    }
+
     /// Fires when the service is to stop.
     #[must_use]
     pub fn shutdown(&self) -> CancellationToken {
@@ -100,7 +106,14 @@ impl<C: Send + Sync + 'static> Context<C> {
     /// A server with the configured address, callers and limits, and a critical health check `database` if there is one.
     #[must_use]
     pub fn server(&self) -> rpc::Server {
-        let server = rpc::Server::new(self.common.server.clone()).auth(self.auth.clone());
+        self.server_at(self.common.server.listen)
+    }
+
+    /// The same on another address, for a process that only works and shows no more than health and `/metrics`.
+    #[must_use]
+    pub fn server_at(&self, listen: SocketAddr) -> rpc::Server {
+        let config = rpc::ServerConfig { listen, ..self.common.server.clone() };
+        let server = rpc::Server::new(config).auth(self.auth.clone());
         match self.probe.clone() {
             None => server,
             Some(pool) => server.check("database", true, move || {
@@ -122,7 +135,7 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 
     /// Starts a task that lives as long as the service. It gets a token that fires at shutdown and must end soon after.
-    /// When it fails or panics, the service stops with exit code 1.
+    /// When it fails, panics or ends before that, the service stops with exit code 1.
     pub fn spawn<F, Fut, E>(&self, name: impl Into<String>, task: F)
     where
         F: FnOnce(CancellationToken) -> Fut + Send + 'static,
@@ -134,7 +147,8 @@ impl<C: Send + Sync + 'static> Context<C> {
         let (shutdown, failure) = (self.shutdown.clone(), Arc::clone(&self.failure));
         self.tasks.spawn(async move {
             let ended: Result<(), BoxError> = match handle.await {
-                Ok(Ok(())) => Ok(()),
+                Ok(Ok(())) if shutdown.is_cancelled() => Ok(()),
+                Ok(Ok(())) => Err("it ended although nothing had asked it to".into()),
                 Ok(Err(error)) => Err(error.into()),
                 Err(error) => Err(error.into()),
             };

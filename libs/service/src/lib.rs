@@ -36,6 +36,11 @@ pub trait Service: Send + Sync + 'static {
     /// Reads its own settings: ask for everything first, build last, with `?` on what was required.
     fn read(reader: &Reader) -> Option<Self::Config>;
 
+    /// The process's variables as the service understands them: a place to translate names of its own into `BURSAR_` ones.
+    fn variables(given: Vec<(String, String)>) -> Vec<(String, String)> {
+        given
+    }
+
     /// Its migrations; with them comes a PostgreSQL database that is connected and up to date before `serve`.
     fn migrator() -> Option<&'static sqlx::migrate::Migrator> {
         None

@@ -5,7 +5,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use telemetry::Telemetry;
+use telemetry::{Telemetry, TelemetryConfig};
 use tokio::{signal::unix::SignalKind, sync::watch};
 
 use crate::{
@@ -43,8 +43,8 @@ impl<C> Reload<C> {
             ("server", self.common.server == new.common.server),
             ("database", self.common.database == new.common.database),
             (
-                "telemetry.otlp_endpoint",
-                self.common.telemetry.otlp_endpoint == new.common.telemetry.otlp_endpoint,
+                "telemetry (all but its filter)",
+                same_but_filter(&self.common.telemetry, &new.common.telemetry),
             ),
         ] {
             if !same {
@@ -54,6 +54,10 @@ impl<C> Reload<C> {
         tracing::info!("configuration reloaded");
         Ok(())
     }
+}
+
+fn same_but_filter(old: &TelemetryConfig, new: &TelemetryConfig) -> bool {
+    *old == TelemetryConfig { filter: old.filter.clone(), ..new.clone() }
 }
 
 /// Reads the configuration again on each SIGHUP, until shutdown.

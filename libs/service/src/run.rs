@@ -23,7 +23,7 @@ use crate::{
     cli::{self, Action},
     config::{self, ConfigErrors, Reader},
     context::Context,
-    error::StartError,
+    error::{BoxError, StartError},
     reload, signal,
 };
 
@@ -94,6 +94,7 @@ pub(crate) fn read<S: Service>(file: Option<&PathBuf>) -> Result<Loaded<S::Confi
     // Variables that are not Unicode cannot be ours.
     let variables =
         std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let variables = S::variables(variables.collect());
     load::<S>(Reader::open(S::NAME, file.map(PathBuf::as_path), variables)?)
 }
 
@@ -139,7 +140,8 @@ async fn act<S: Service>(
     };
     match action {
         Action::Command(name, arguments) => {
-            S::command(name, arguments, started).await.map_err(StartError::Service)
+            let done = S::command(name, arguments, started.clone()).await;
+            finish(&started, done).await
         }
         Action::Serve | Action::CheckConfig | Action::Migrate => {
             reload::on_hangup::<S>(file, &started, sender, telemetry)?;
@@ -186,6 +188,16 @@ pub(crate) async fn prepare<S: Service>(
 /// Runs the service and, once it ends, its tasks to their end.
 pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), StartError> {
     let served = S::serve(ctx.clone()).await;
+    finish(&ctx, served).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends what was started beside the service or command, and tells what went wrong first.
+async fn finish<C: Send + Sync + 'static>(
+    ctx: &Context<C>,
+    served: Result<(), BoxError>,
+) -> Result<(), StartError> {
     // Whatever ended the service ends its tasks: a half-running process is worse than none.
     ctx.shutdown.cancel();
     ctx.tasks.close();
@@ -201,9 +213,7 @@ pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), Start
     if let Some(failure) = ctx.take_failure() {
         return Err(failure);
     }
-    served.map_err(StartError::Service)?;
-    tracing::info!("stopped");
-    Ok(())
+    served.map_err(StartError::Service)
 }
 
 async fn migrate<S: Service>(common: &Common) -> Result<(), StartError> {

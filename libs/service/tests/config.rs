@@ -122,10 +122,15 @@ fn every_mistake_is_reported_at_once_with_its_key_and_origin() {
         [telemetry]
         log_format = "xml"
         filter = "a=b=c"
+        otlp_endpoint = "collector"
         [[auth.keys]]
         name = "ops"
         sha256 = "abc"
         roles = ["boss"]
+        [[auth.keys]]
+        name = "shop"
+        sha256 = "def"
+        roles = ["requester"]
         [[chains]]
         name = "Not A Slug"
         [policy]
@@ -135,8 +140,9 @@ fn every_mistake_is_reported_at_once_with_its_key_and_origin() {
     "#;
     let found = mistakes(text, &[("BURSAR_SIGNER_GATEWAY__POLICY__QUORUM", "11")]);
     let expected = [
-        "auth: key `ops`: sha256 must be 64 hexadecimal digits",
         "auth.keys[0].roles[0]: `boss` cannot be used",
+        "auth.keys[0].sha256: must be 64 hexadecimal digits",
+        "auth.keys[1].sha256: must be 64 hexadecimal digits",
         "chains[0].name: `Not A Slug` cannot be used",
         "clients.signer-gateway.url: `ftp://x` must start with http:// or https:// (sample.toml)",
         "policy.key_file: cannot read no-such-file",
@@ -147,6 +153,7 @@ fn every_mistake_is_reported_at_once_with_its_key_and_origin() {
         "server.listen: is missing; set it in sample.toml or as BURSAR_SIGNER_GATEWAY__SERVER__LISTEN",
         "telemetry.filter: `a=b=c` is not a log filter",
         "telemetry.log_format: `xml` cannot be used",
+        "telemetry.otlp_endpoint: `collector` is not an OTLP collector address",
     ];
     for (found, expected) in found.iter().zip(expected) {
         assert!(found.starts_with(expected), "found    {found}\nexpected {expected}");
@@ -185,6 +192,32 @@ fn text_that_is_not_toml_says_where() {
     let found = mistakes("[server\nlisten = 1", &[]);
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("sample.toml") && found[0].contains("line 1"), "{found:?}");
+}
+
+#[test]
+fn a_mistake_never_repeats_the_secret_beside_it() {
+    let cut_short = "[database]\nurl = \"postgres://role:hunter2@host/db\n";
+    let inline =
+        ("BURSAR_SIGNER_GATEWAY__CLIENTS__SIGNER_GATEWAY", "{ url = 'http://x:1', api_key = 'hunter2'");
+    for found in [mistakes(cut_short, &[]), mistakes(GOOD, &[inline])] {
+        assert!(!found.is_empty() && !found.concat().contains("hunter2"), "{found:#?}");
+    }
+    assert_eq!(
+        mistakes(cut_short, &[])[0],
+        "sample.toml: line 2, column 39: invalid basic string, expected `\"`"
+    );
+}
+
+#[test]
+fn certificates_for_a_plain_address_are_a_mistake() {
+    let text = GOOD
+        .replace("url = \"http://127.0.0.1:4000\"", "url = \"http://127.0.0.1:4000\"\ntls.ca = \"ca.pem\"");
+    let found = mistakes(&text, &[]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("clients.signer-gateway.tls: has no effect on an http address"),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -33,6 +33,7 @@ use tracing::{Instrument as _, field::Empty};
 pub use self::retry::RetryConfig;
 use crate::{
     body::{Deadline, code_in, deadline_exceeded},
+    error,
     layer::{Req, Res, timeout, trace::name},
     method::{self, Method},
     secret::Secret,
@@ -267,11 +268,11 @@ impl Client {
         }
     }
 
-    fn unreachable(&self, error: tonic::transport::Error) -> Status {
-        let mut status = Status::from_error(Box::new(error));
+    fn unreachable(&self, failure: tonic::transport::Error) -> Status {
+        let mut status = Status::from_error(Box::new(failure));
         if status.code() == Code::Unknown || status.code() == Code::Unavailable {
             // "transport error" alone sends people searching; the address and the reason do not.
-            let cause = status_chain(&status);
+            let cause = status.source().map_or_else(|| status.message().to_owned(), error::chain);
             status = Status::unavailable(format!("cannot reach {}: {cause}", self.shared.url));
         }
         status
@@ -287,20 +288,6 @@ fn ran_out_of_time(error: &tonic::transport::Error) -> bool {
         source = cause.source();
     }
     false
-}
-
-fn status_chain(status: &Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut source = status.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// The error in an outcome: a failed attempt, or an answer that is an error from its first byte.

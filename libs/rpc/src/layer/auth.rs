@@ -29,7 +29,8 @@ impl Middleware for Admission {
     async fn handle<S: Inner>(self, mut request: Req, inner: S) -> Res {
         let call = call_of(&request);
         // Plain HTTP routes name their roles where they are added (`Server::http_for`), since no contract does.
-        if call.exempt || !call.grpc {
+        let plain = !call.grpc && !self.serves(request.uri().path());
+        if call.exempt || plain {
             return pass(inner, request).await;
         }
         match self.admit(call, &request) {
@@ -62,9 +63,14 @@ impl Admission {
         Ok(caller)
     }
 
-    fn unknown(&self, path: &str) -> Status {
+    /// Whether a gRPC service of this server is behind the path, described or not.
+    fn serves(&self, path: &str) -> bool {
         let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-        if self.services.contains(&service) {
+        self.services.contains(&service)
+    }
+
+    fn unknown(&self, path: &str) -> Status {
+        if self.serves(path) {
             // Served but not described: fail closed rather than let an undeclared method through.
             return error::permission_denied(
                 reason::NO_ROLES_DECLARED,

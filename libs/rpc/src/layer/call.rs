@@ -28,9 +28,11 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn of(request: &Req) -> Self {
         let content_type = request.headers().get(header::CONTENT_TYPE);
-        let grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
         let path = request.uri().path();
-        let method = if grpc { method::find(path) } else { None };
+        let method = method::find(path);
+        // By the path first: handlers are found by it alone, so a content type must not lead around authentication.
+        let grpc = method.is_some()
+            || content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
         let exempt = if grpc {
             method.is_some_and(|method| method.public)
         } else {

@@ -99,7 +99,15 @@ async fn open<S: Inner>(
     let _ = socket.set_nodelay(true);
     let addresses = TcpConnectInfo { local_addr: socket.local_addr().ok(), remote_addr: Some(remote) };
     let Some(acceptor) = acceptor else {
-        return serve(socket, Peer { addresses, certificate: None }, stack, draining).await;
+        let mut first_byte = [0];
+        let spoke = tokio::select! {
+            () = draining.cancelled() => return,
+            spoke = tokio::time::timeout(HANDSHAKE_LIMIT, socket.peek(&mut first_byte)) => spoke,
+        };
+        return match spoke {
+            Ok(_) => serve(socket, Peer { addresses, certificate: None }, stack, draining).await,
+            Err(_) => tracing::debug!(%remote, "connected and said nothing"),
+        };
     };
     let handshake = tokio::select! {
         () = draining.cancelled() => return,

@@ -3,6 +3,9 @@
 //! Owns the statuses behind `grpc.health.v1` and `/readyz`: one per service, one per check, and `""` for all of it. A
 //! service is SERVING while every critical check passed last time and the server is not draining. A check that has not
 //! run yet, does not answer in time or panics has failed. It never restarts anything: recovery is the next check passing.
+//!
+//! A family of checks has members that come and go while the server runs; each is told under `family/member` for as long as it
+//! is one. When nobody can say who the members are, those known stay and go on being checked.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -66,6 +69,35 @@ impl Check {
     }
 }
 
+/// Says which members there are.
+pub(super) type Names = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
+/// Asks one member.
+pub(super) type RunMember = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// Dependencies of one kind, by names that are asked for again and again.
+#[derive(Clone)]
+pub(super) struct Family {
+    name: String,
+    critical: bool,
+    members: Names,
+    run: RunMember,
+}
+
+impl Family {
+    pub(super) fn new(name: String, critical: bool, members: Names, run: RunMember) -> Self {
+        Self { name, critical, members, run }
+    }
+
+    fn member(&self, name: &str) -> Check {
+        let (run, member) = (Arc::clone(&self.run), name.to_owned());
+        Check {
+            name: format!("{}/{name}", self.name),
+            critical: self.critical,
+            run: Arc::new(move || run(member.clone())),
+        }
+    }
+}
+
 /// The state of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
@@ -124,12 +156,7 @@ impl Health {
     ) -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
-        let unknown = |check: &Check| CheckReport {
-            ok: false,
-            critical: check.critical,
-            error: Some("not checked yet".to_owned()),
-        };
-        let checks = checks.iter().map(|check| (check.name.clone(), unknown(check))).collect();
+        let checks = checks.iter().map(|check| (check.name.clone(), unchecked(check))).collect();
         let state = State { checks, draining: false, told: HashMap::new() };
         (Self { state: Arc::new(Mutex::new(state)), reporter, services: Arc::clone(services) }, service)
     }
@@ -150,6 +177,31 @@ impl Health {
     /// Tells the statuses as they are, for the start.
     pub(super) async fn publish(&self) {
         self.tell(&mut *self.state.lock().await).await;
+    }
+
+    /// Takes in new members of a family and takes out those that are none any more.
+    async fn enlist(&self, family: &Family, members: &[Check]) {
+        let mut state = self.state.lock().await;
+        let prefix = format!("{}/", family.name);
+        let is_member = |name: &String| members.iter().any(|member| member.name == *name);
+        let gone: Vec<String> = state
+            .checks
+            .keys()
+            .filter(|name| name.starts_with(&prefix) && !is_member(name))
+            .cloned()
+            .collect();
+        for name in gone {
+            tracing::info!(check = name, "no longer checked");
+            state.checks.remove(&name);
+            state.told.remove(&name);
+            // A gauge cannot be taken back; this value is neither passing nor failing.
+            metrics::gauge!("bursar_health_check", "check" => name.clone()).set(f64::NAN);
+            self.reporter.clone().clear_service_status(&name).await;
+        }
+        for member in members {
+            state.checks.entry(member.name.clone()).or_insert_with(|| unchecked(member));
+        }
+        self.tell(&mut state).await;
     }
 
     async fn record(&self, name: &str, outcome: Result<(), String>) {
@@ -205,6 +257,10 @@ impl State {
     }
 }
 
+fn unchecked(check: &Check) -> CheckReport {
+    CheckReport { ok: false, critical: check.critical, error: Some("not checked yet".to_owned()) }
+}
+
 fn serving(yes: bool) -> ServingStatus {
     if yes { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
@@ -212,11 +268,17 @@ fn serving(yes: bool) -> ServingStatus {
 /// Starts the check loops; they end when the server drains.
 pub(super) fn spawn(
     health: &Health,
-    checks: Vec<Check>,
+    (checks, families): (Vec<Check>, Vec<Family>),
     config: HealthConfig,
     draining: CancellationToken,
 ) -> TaskTracker {
     let tracker = TaskTracker::new();
+    for family in families {
+        let (health, draining) = (health.clone(), draining.clone());
+        tracker.spawn(async move {
+            draining.run_until_cancelled(watch_family(&health, &family, config)).await;
+        });
+    }
     for check in checks {
         let (health, draining) = (health.clone(), draining.clone());
         tracker.spawn(async move {
@@ -243,9 +305,47 @@ pub(super) fn spawn(
     tracker
 }
 
+/// Asks who the members are, then each of them at the same time, so that one that hangs is late alone.
+async fn watch_family(health: &Health, family: &Family, config: HealthConfig) {
+    let limit = Duration::from_millis(config.timeout_ms);
+    let mut members: Vec<Check> = Vec::new();
+    let mut told = None;
+    loop {
+        match within(limit, || (family.members)()).await {
+            Ok(names) => {
+                told = None;
+                members = names.iter().map(|name| family.member(name)).collect();
+                health.enlist(family, &members).await;
+            }
+            // Said once, and again when the reason changes: a lost database would fill the log with it.
+            Err(error) if told.as_ref() != Some(&error) => {
+                tracing::warn!(
+                    family = family.name,
+                    error,
+                    "cannot tell what is to be checked; going on as before"
+                );
+                told = Some(error);
+            }
+            Err(_) => {}
+        }
+        futures::future::join_all(members.iter().map(|member| async move {
+            health.record(&member.name, run(member, limit).await).await;
+        }))
+        .await;
+        tokio::time::sleep(Duration::from_millis(config.interval_ms)).await;
+    }
+}
+
 async fn run(check: &Check, limit: Duration) -> Result<(), String> {
+    within(limit, || (check.run)()).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    ask: impl FnOnce() -> BoxFuture<'static, Result<T, String>>,
+) -> Result<T, String> {
     // A panic must count as a failure: were the loop to die, its last success would stand for ever.
-    let guarded = AssertUnwindSafe(async { (check.run)().await }).catch_unwind();
+    let guarded = AssertUnwindSafe(async { ask().await }).catch_unwind();
     match tokio::time::timeout(limit, guarded).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_)) => Err("the check itself panicked".to_owned()),

@@ -10,12 +10,13 @@ mod ops;
 
 use std::{convert::Infallible, fmt, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, server::NamedService, service::Routes};
 use tower::{Service, ServiceBuilder};
 
-use self::health::Check;
+use self::health::{Check, Family};
 pub use self::health::{CheckReport, Health, HealthConfig, Report};
 use crate::{
     auth::Auth,
@@ -152,6 +153,7 @@ pub struct Server {
     open_http: axum::Router,
     guarded_http: Vec<(Vec<Role>, axum::Router)>,
     checks: Vec<Check>,
+    families: Vec<Family>,
 }
 
 impl fmt::Debug for Server {
@@ -175,6 +177,7 @@ impl Server {
             open_http: axum::Router::new(),
             guarded_http: Vec::new(),
             checks: Vec::new(),
+            families: Vec::new(),
         }
     }
 
@@ -225,6 +228,20 @@ impl Server {
         self
     }
 
+    /// Adds a dependency check for each of several things that come and go, such as chains: `members` says which there are,
+    /// and each has the health name `family/member` while it is one of them.
+    #[must_use]
+    pub fn check_each(
+        mut self,
+        family: impl Into<String>,
+        critical: bool,
+        members: impl Fn() -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync + 'static,
+        check: impl Fn(String) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
+    ) -> Self {
+        self.families.push(Family::new(family.into(), critical, Arc::new(members), Arc::new(check)));
+        self
+    }
+
     /// Takes the port. Nothing is answered before [`Bound::serve`].
     ///
     /// # Errors
@@ -252,7 +269,7 @@ impl Server {
             auth: self.auth,
             services,
             routes: Routes::from(router).prepare(),
-            checks: self.checks,
+            checks: (self.checks, self.families),
             health,
             listener,
             local_addr,
@@ -289,7 +306,7 @@ pub struct Bound {
     auth: Auth,
     services: Arc<[&'static str]>,
     routes: Routes,
-    checks: Vec<Check>,
+    checks: (Vec<Check>, Vec<Family>),
     health: Health,
     listener: TcpListener,
     local_addr: SocketAddr,
@@ -335,6 +352,11 @@ impl Bound {
             abort: CancellationToken::new(),
         };
         tracing::info!(listen = %self.local_addr, tls = listening.tls.is_some(), "listening");
+        if listening.tls.is_none() && !self.local_addr.ip().is_loopback() {
+            tracing::warn!(
+                "no server.tls: other machines can reach this port, and API keys travel in plain text"
+            );
+        }
         let (stop, abort) = (listening.stop.clone(), listening.abort.clone());
         let connections = conn::spawn(listening, stack);
 

@@ -1,3 +1,5 @@
+//! Who gets in: keys, roles, and every way around them.
+
 use proto::workercontrol::v1::{ListWorkersRequest, worker_service_client::WorkerServiceClient};
 use rpc::{
     AuthConfig, ClientConfig, Role, Secret,
@@ -6,7 +8,7 @@ use rpc::{
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::fake::{self, until};
+use crate::fake::{self, SERVICE, until};
 
 #[tokio::test]
 async fn without_a_key_nobody_gets_in() {
@@ -15,6 +17,25 @@ async fn without_a_key_nobody_gets_in() {
     let refused = client.list_workers(ListWorkersRequest {}).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert_eq!(reason_of(&refused).as_deref(), Some(reason::NO_CREDENTIALS));
+    assert_eq!(running.script.calls(), 0);
+}
+
+#[tokio::test]
+async fn no_content_type_leads_around_the_key() {
+    let running = fake::start(fake::config()).await;
+    let empty_message = [0_u8; 5];
+    for content_type in ["text/plain", "application/json", "application/octet-stream", ""] {
+        for method in ["ListWorkers", "NotInTheContract"] {
+            let request = reqwest::Client::new()
+                .post(format!("{}/{SERVICE}/{method}", running.url()))
+                .header("content-type", content_type)
+                .body(empty_message.to_vec());
+            let answer = request.send().await.unwrap();
+            let code = answer.headers().get("grpc-status").map(|code| code.to_str().unwrap().to_owned());
+            let refused = answer.status() == 403 || matches!(code.as_deref(), Some("7" | "16"));
+            assert!(refused, "{content_type:?} {method}: {answer:?}");
+        }
+    }
     assert_eq!(running.script.calls(), 0);
 }
 

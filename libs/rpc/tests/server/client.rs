@@ -1,3 +1,5 @@
+//! The calling side: repeats, deadlines, traces.
+
 use std::time::Duration;
 
 use proto::workercontrol::v1::{ListWorkersRequest, RestartWorkerRequest};

@@ -1,6 +1,8 @@
+//! Health, readiness, reflection and metrics, as probes see them.
+
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use rpc::AuthConfig;
@@ -135,4 +137,53 @@ async fn reflection_lists_what_is_served_and_describes_it() {
     let request = v1alpha::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
     let mut replies = old.server_reflection_info(tokio_stream::iter([request])).await.unwrap().into_inner();
     assert!(replies.message().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn members_of_a_family_come_and_go_by_themselves() {
+    let known = Arc::new(std::sync::Mutex::new(Ok::<_, String>(vec!["bsc".to_owned()])));
+    let looks = Arc::new(AtomicU64::new(0));
+    let (names, looked) = (Arc::clone(&known), Arc::clone(&looks));
+    let running = fake::start_with(fake::config(), AuthConfig::default(), |server| {
+        server.check_each(
+            "chain",
+            false,
+            move || {
+                looked.fetch_add(1, Ordering::SeqCst);
+                let names = names.lock().unwrap().clone();
+                Box::pin(async move { names })
+            },
+            |name| {
+                Box::pin(async move {
+                    match name.as_str() {
+                        "tron" => Err("no node answers".to_owned()),
+                        "slow" => std::future::pending().await,
+                        _ => Ok(()),
+                    }
+                })
+            },
+        )
+    })
+    .await;
+    becomes(&running, "chain/bsc", ServingStatus::Serving).await;
+    assert_eq!(status(&running, "chain/tron").await, Err(Code::NotFound));
+    // Added while it runs; one that hangs holds up no other.
+    *known.lock().unwrap() =
+        Ok(vec!["bsc".to_owned(), "tron".to_owned(), "slow".to_owned(), "eth".to_owned()]);
+    becomes(&running, "chain/tron", ServingStatus::NotServing).await;
+    becomes(&running, "chain/eth", ServingStatus::Serving).await;
+    assert_eq!(status(&running, "").await, Ok(ServingStatus::Serving), "not critical");
+    let (_, body) = running.get("/readyz").await;
+    assert!(body.contains("no node answers"), "{body}");
+    // Nobody can say: those known stay.
+    *known.lock().unwrap() = Err("the database is away".to_owned());
+    let before = looks.load(Ordering::SeqCst);
+    until("a whole look without names", async || looks.load(Ordering::SeqCst) >= before + 2).await;
+    assert_eq!(status(&running, "chain/eth").await, Ok(ServingStatus::Serving));
+    // Taken out: the name is gone, and comes back as a new one.
+    *known.lock().unwrap() = Ok(vec!["eth".to_owned()]);
+    until("it is gone", async || status(&running, "chain/bsc").await == Err(Code::NotFound)).await;
+    assert!(!running.get("/readyz").await.1.contains("chain/tron"));
+    *known.lock().unwrap() = Ok(vec!["bsc".to_owned()]);
+    becomes(&running, "chain/bsc", ServingStatus::Serving).await;
 }

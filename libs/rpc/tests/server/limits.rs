@@ -1,3 +1,5 @@
+//! Bounds: slots, streams, time, size, panics.
+
 use std::{sync::atomic::Ordering, time::Duration};
 
 use proto::workercontrol::v1::{

@@ -1,3 +1,5 @@
+//! Draining: what is finished, what is told, what is dropped.
+
 use std::time::Duration;
 
 use proto::workercontrol::v1::{RestartWorkerRequest, WatchWorkersRequest};

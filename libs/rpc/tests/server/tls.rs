@@ -1,3 +1,5 @@
+//! TLS and mutual TLS, with certificates made for the test.
+
 use std::{fs, path::PathBuf};
 
 use proto::workercontrol::v1::ListWorkersRequest;

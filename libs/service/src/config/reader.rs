@@ -77,7 +77,7 @@ impl Reader {
         env: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigErrors> {
         let origin = Origin::File(file.unwrap_or("configuration").to_owned());
-        let table: toml::Table = toml::from_str(text).map_err(|error| single(&origin, &error))?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| not_toml(&origin, text, &error))?;
         let mut root = Node::from_toml(toml::Value::Table(table), &origin);
         let prefix = tree::prefix(service);
         let mut mistakes = Vec::new();
@@ -364,6 +364,15 @@ impl Reader {
 fn single(origin: impl Display, error: &dyn Display) -> ConfigErrors {
     let text = format!("{origin}: {}", error.to_string().trim_end());
     ConfigErrors { mistakes: vec![Mistake { key: String::new(), text, origin: None }] }
+}
+
+/// Where the text stops being TOML, without the line itself: it may hold a secret.
+fn not_toml(origin: &Origin, text: &str, error: &toml::de::Error) -> ConfigErrors {
+    let place = error.span().and_then(|span| text.get(..span.start)).map_or_else(String::new, |before| {
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!("line {}, column {column}: ", before.matches('\n').count() + 1)
+    });
+    single(origin, &format!("{place}{}", error.message()))
 }
 
 fn suggestion(key: &str, known: &BTreeSet<String>) -> String {

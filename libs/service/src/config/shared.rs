@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use db::DatabaseConfig;
 use rpc::{
     Auth, AuthConfig, ClientConfig, Role, ServerConfig,
-    auth::{CertificateConfig, KeyConfig},
+    auth::{AuthError, CertificateConfig, KeyConfig},
     client::RetryConfig,
     server::{HealthConfig, Limits},
     tls::{ClientTls, TlsConfig},
 };
-use telemetry::{TelemetryConfig, TelemetryError};
+use telemetry::TelemetryConfig;
 
 use super::Reader;
 
@@ -52,7 +52,12 @@ fn limits(section: &Reader) -> Limits {
         streams: section.within("streams", default.streams, 1..=1_000_000),
         connections: section.within("connections", default.connections, 1..=1_000_000),
         timeout_ms: section.within("timeout_ms", default.timeout_ms, 1..=DAY_MS),
-        max_message_bytes: section.within("max_message_bytes", default.max_message_bytes, 1024..=1 << 30),
+        // The decoders take no more than the default, whatever is set here.
+        max_message_bytes: section.within(
+            "max_message_bytes",
+            default.max_message_bytes,
+            1024..=default.max_message_bytes,
+        ),
         notice_ms: section.within("notice_ms", default.notice_ms, 0..=DAY_MS),
         drain_ms: section.within("drain_ms", default.drain_ms, 0..=DAY_MS),
     }
@@ -70,9 +75,12 @@ pub fn telemetry(root: &Reader, service: &str) -> TelemetryConfig {
         sample_ratio: section.within("sample_ratio", default.sample_ratio, 0.0..=1.0),
         service_name: default.service_name,
     };
-    if let Err(error) = config.validate() {
-        let key = if matches!(error, TelemetryError::Endpoint(_)) { "otlp_endpoint" } else { "filter" };
-        section.wrong(key, rpc::error::chain(&error));
+    for (key, checked) in
+        [("filter", config.validate_filter()), ("otlp_endpoint", config.validate_endpoint())]
+    {
+        if let Err(error) = checked {
+            section.wrong(key, rpc::error::chain(&error));
+        }
     }
     config
 }
@@ -85,7 +93,14 @@ pub fn auth(root: &Reader) -> AuthConfig {
         let name = key.req("name");
         let sha256 = key.req("sha256");
         let roles = key.values::<Role>("roles");
-        Some(KeyConfig { name: name?, sha256: sha256?, roles })
+        let entry = KeyConfig { name: name?, sha256: sha256?, roles };
+        // Each entry by itself first: together, only the first mistake of all would be seen.
+        match Auth::new(&AuthConfig { keys: vec![entry.clone()], certificates: Vec::new() }) {
+            Err(AuthError::Hash(_)) => key.wrong("sha256", "must be 64 hexadecimal digits"),
+            Err(AuthError::NoRoles(_)) => key.wrong("roles", "must name at least one role"),
+            _ => return Some(entry),
+        }
+        None
     });
     let certificates = section.list("certificates", |certificate| {
         let san = certificate.req("san");
@@ -153,6 +168,9 @@ pub fn client(root: &Reader, name: &str) -> Option<ClientConfig> {
     }
     if https && tls.as_ref().is_none_or(|tls| tls.ca.is_none()) {
         section.wrong("tls", "an https address needs tls.ca, the authority of the server's certificate");
+    }
+    if !https && tls.is_some() {
+        section.wrong("tls", "has no effect on an http address; write https in url, or leave tls out");
     }
     if tls.as_ref().is_some_and(|tls| tls.cert.is_some() != tls.key.is_some()) {
         section.wrong("tls", "a client certificate needs both cert and key");

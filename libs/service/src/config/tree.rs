@@ -50,7 +50,8 @@ impl Node {
             Kind::Table(_) => "a table".to_owned(),
             Kind::List(_) => "a list".to_owned(),
             Kind::Scalar(value) => format!("the {} {value}", value.type_str()),
-            Kind::Text(text) => format!("`{text}`"),
+            // Not the text itself: what does not parse as a table may hold secrets all the same.
+            Kind::Text(_) => "a plain text".to_owned(),
         }
     }
 }

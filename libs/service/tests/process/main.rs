@@ -70,20 +70,38 @@ async fn a_database_that_goes_away_means_not_ready_and_it_recovers_by_itself() {
 
 #[tokio::test]
 async fn a_failing_task_ends_the_process_with_its_reason() {
+    assert_eq!(last_words("die").await, "told to die");
+}
+
+#[tokio::test]
+async fn a_task_that_ends_early_ends_the_process_too() {
+    assert_eq!(last_words("leave").await, "it ended although nothing had asked it to");
+}
+
+#[tokio::test]
+async fn a_failing_task_of_a_subcommand_is_the_subcommands_failure() {
+    let database = postgres().await;
+    let greeter = Greeter::new(&config(database.url(), "hello"));
+    assert_eq!(greeter.run(&["migrate"]).await.code, 0);
+    let ended = greeter.run(&["wave"]).await;
+    let told = "greeter: the task `hand` failed: it is tired";
+    assert_eq!((ended.code, ended.last_line().as_str()), (1, told));
+}
+
+/// Why a service says its task failed after a reload of this greeting.
+async fn last_words(greeting: &str) -> String {
     let database = postgres().await;
     let greeter = Greeter::new(&config(database.url(), "hello"));
     assert_eq!(greeter.run(&["migrate"]).await.code, 0);
     let mut process = greeter.spawn();
     let address = process.address().await;
     wait_for("ready", SOON, || process.ready(&address)).await;
-    greeter.write(&config(database.url(), "die"));
+    greeter.write(&config(database.url(), greeting));
     process.signal(Signal::SIGHUP);
     assert_eq!(process.exit().await, 1);
-    assert!(
-        process.log().ends_with("greeter: the task `watch the greeting` failed: told to die\n"),
-        "{}",
-        process.log()
-    );
+    let log = process.log();
+    let (_, reason) = log.rsplit_once("greeter: the task `watch the greeting` failed: ").expect(&log);
+    reason.trim_end().to_owned()
 }
 
 #[tokio::test]
@@ -118,7 +136,9 @@ async fn what_cannot_start_says_why_in_one_line() {
 #[tokio::test]
 async fn a_wrong_configuration_is_exit_code_2_with_every_mistake() {
     let greeter = Greeter::new("[server]\nlisten = 7\nlimit = 1\n");
-    for arguments in [&["serve"][..], &["check-config"], &["--check-config"], &["migrate"]] {
+    for arguments in
+        [&["serve"][..], &["check-config"], &["--check-config"], &["serve", "--check-config"], &["migrate"]]
+    {
         let refused = greeter.run(arguments).await;
         assert_eq!(refused.code, 2, "{arguments:?}");
         for key in ["database.url", "greeter.greeting", "server.listen", "server.limit"] {
