@@ -1,4 +1,5 @@
-//! Telling what happens: logs, traces, metrics, and the trace context that travels between processes.
+//! Telling what happens: logs, traces, metrics, and the trace context that travels between processes; and the named places
+//! where a test may end it.
 //!
 //! Owns the global `tracing` subscriber, the OpenTelemetry tracer behind it and the global metrics recorder. It never decides
 //! what is worth telling, and nothing here can fail a request: after [`init`] every fault of an exporter is a log line.
@@ -6,11 +7,13 @@
 //! Invariants: trace ids exist and travel whether or not anything is exported, and whatever the log filter hides; calling
 //! [`init`] or [`metrics::install`] again is harmless, so tests in one process may all call them.
 
+mod crash;
 mod format;
 pub mod metrics;
 mod process;
 pub mod propagation;
 mod setup;
 
+pub use crash::{crash_point, crash_point_of};
 pub use propagation::TraceContext;
 pub use setup::{LogFormat, Telemetry, TelemetryConfig, TelemetryError, init};

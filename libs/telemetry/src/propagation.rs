@@ -13,7 +13,6 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use serde::{Deserialize, Serialize};
-use tonic::metadata::MetadataMap;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -60,7 +59,7 @@ pub fn attach(carried: &TraceContext, span: &Span) {
     adopt(span, &carried.0);
 }
 
-/// Writes the running span's context into HTTP headers.
+/// Writes the running span's context into HTTP headers, which gRPC metadata are too.
 pub fn inject(headers: &mut HeaderMap) {
     inject_span(&Span::current(), headers);
 }
@@ -73,18 +72,6 @@ pub fn inject_span(span: &Span, headers: &mut HeaderMap) {
 /// Makes `span` a child of the trace named in HTTP headers, if they name one.
 pub fn extract(headers: &HeaderMap, span: &Span) {
     adopt(span, &FromHeaders(headers));
-}
-
-/// Writes the running span's context into gRPC metadata.
-pub fn inject_metadata(metadata: &mut MetadataMap) {
-    let mut headers = std::mem::take(metadata).into_headers();
-    inject(&mut headers);
-    *metadata = MetadataMap::from_headers(headers);
-}
-
-/// Makes `span` a child of the trace named in gRPC metadata, if it names one.
-pub fn extract_metadata(metadata: &MetadataMap, span: &Span) {
-    adopt(span, &FromHeaders(metadata.as_ref()));
 }
 
 fn adopt(span: &Span, carrier: &dyn Extractor) {

@@ -76,14 +76,29 @@ impl TelemetryConfig {
     /// # Errors
     /// The first setting that cannot be used.
     pub fn validate(&self) -> Result<(), TelemetryError> {
-        parse_filter(&self.filter)?;
-        if let Some(endpoint) = &self.otlp_endpoint {
-            let plain = endpoint.parse::<http::Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
-            if plain.is_none_or(|uri| uri.host().is_none()) {
-                return Err(TelemetryError::Endpoint(endpoint.clone()));
-            }
+        self.validate_filter()?;
+        self.validate_endpoint()
+    }
+
+    /// Whether the log filter parses.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn validate_filter(&self) -> Result<(), TelemetryError> {
+        parse_filter(&self.filter).map(|_| ())
+    }
+
+    /// Whether the collector's address, if there is one, can be used.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn validate_endpoint(&self) -> Result<(), TelemetryError> {
+        let Some(endpoint) = &self.otlp_endpoint else { return Ok(()) };
+        let plain = endpoint.parse::<http::Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
+        match plain.and_then(|uri| uri.host().map(str::to_owned)) {
+            Some(_) => Ok(()),
+            None => Err(TelemetryError::Endpoint(endpoint.clone())),
         }
-        Ok(())
     }
 }
 
@@ -229,7 +244,13 @@ fn wants_json(format: LogFormat) -> bool {
 
 fn effective_filter(configured: &str) -> Result<EnvFilter, TelemetryError> {
     match std::env::var("RUST_LOG") {
-        Ok(text) if !text.trim().is_empty() => parse_filter(&text),
+        // Named, or the operator would look for the mistake in the configuration file.
+        Ok(text) if !text.trim().is_empty() => parse_filter(&text).map_err(|error| match error {
+            TelemetryError::Filter { filter, source } => {
+                TelemetryError::Filter { filter: format!("RUST_LOG={filter}"), source }
+            }
+            other => other,
+        }),
         _ => parse_filter(configured),
     }
 }

@@ -1,3 +1,5 @@
+//! Addresses of both formats: known vectors, and a refusal for each way to be wrong.
+
 use super::*;
 
 /// The address of private key 1, on both networks.

@@ -1,3 +1,5 @@
+//! Amounts: what is read, what is refused, and that nothing is rounded.
+
 use super::*;
 
 const MAX: &str = "115792089237316195423570985008687907853269984665640564039457584007913129639935";

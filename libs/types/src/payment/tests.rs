@@ -1,3 +1,5 @@
+//! The signed bytes, fixed by example: a change here breaks every approver.
+
 use super::*;
 
 struct Facts {
