@@ -1,21 +1,24 @@
--- $1 aggregate, $2 message id, $3 topic, $4 payload, $5 trace
-WITH lane AS (
+-- $1 aggregates (each once, sorted), $2 message ids, $3 topics, $4 payloads, $5 traces
+WITH message AS (
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::jsonb[])
+        AS m (aggregate, message_id, topic, payload, trace)
+), lane AS (
     INSERT INTO outbox_lane (aggregate, last_id, due_at)
-    VALUES ($1, nextval('outbox_id'), statement_timestamp())
+    SELECT aggregate, nextval('outbox_id'), statement_timestamp() FROM message ORDER BY aggregate
     -- The number is drawn anew here, under the row's lock: among writers of one aggregate numbers follow commits.
     ON CONFLICT (aggregate) DO UPDATE SET last_id = nextval('outbox_id')
     RETURNING
-        last_id,
+        aggregate, last_id,
         -- A lane that is leased, waiting for its next try or parked is looked at again without anybody being woken.
         parked_at IS NULL AND due_at <= statement_timestamp() AS due
-), message AS (
+), written AS (
     INSERT INTO outbox (aggregate, id, message_id, topic, payload, trace, created_at)
-    SELECT $1, last_id, $2, $3, $4, $5, statement_timestamp() FROM lane
+    SELECT aggregate, lane.last_id, message_id, topic, payload, trace, statement_timestamp()
+    FROM message JOIN lane USING (aggregate)
 )
 SELECT
-    last_id,
     CASE
-        WHEN NOT due THEN NULL
+        WHEN NOT coalesce(bool_or(due), false) THEN NULL
         WHEN pg_try_advisory_lock(1114993267, hashtext('outbox')) THEN pg_advisory_unlock(1114993267, hashtext('outbox'))::text
         ELSE pg_notify('bursar_wake', 'outbox')::text
     END AS wake

@@ -1,7 +1,9 @@
 //! What a receiver has already taken in, so that a message delivered twice acts once.
 //!
-//! Owns the `inbox` table (`sql/inbox.sql`). It never forgets by itself: a message parked for months and then requeued
-//! must still be recognised.
+//! Owns the `inbox` table (`sql/inbox.sql`). It never forgets, by itself or by retention: a message parked for months and then
+//! requeued must still be recognised, and no receiver can know that its sender has no copy left. A row is an id and a time.
+//! Where a table of the receiver already holds one row for each message (verdicts by their id, jobs by their withdrawal), that
+//! row is the memory, and no inbox is needed.
 
 use sqlx::PgConnection;
 use uuid::Uuid;

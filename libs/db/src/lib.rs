@@ -8,6 +8,7 @@
 
 pub mod cas;
 pub mod error;
+pub mod group;
 pub mod inbox;
 pub mod migrate;
 pub mod outbox;
@@ -18,9 +19,10 @@ pub mod wake;
 
 pub use cas::{Conflict, expect_one};
 pub use error::{DbError, Fault, classify, constraint};
+pub use group::{Group, GroupError};
 pub use pool::{DatabaseConfig, connect, connect_lazy, ping};
 pub use queue::{Due, Lease, Queue, QueueError};
-pub use wake::{Sleeper, Wake, Waker};
+pub use wake::{Sleeper, Wake, Waker, wake_in};
 
 /// Durations travel to SQL as whole milliseconds; more than this library ever needs is clamped, never wrapped.
 pub(crate) fn millis(duration: std::time::Duration) -> i64 {

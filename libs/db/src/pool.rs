@@ -7,7 +7,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, Row as _};
 
 use crate::error::{DbError, connect_reason};
 
@@ -72,7 +72,16 @@ impl DatabaseConfig {
                     Ok(true)
                 })
             })
+            .after_release(|connection, _| Box::pin(is_outside_transaction(connection)))
     }
+}
+
+/// Whether nobody's transaction is open on a connection that comes back. A caller that goes away between `BEGIN` and its answer
+/// leaves one that the pool does not know of; what the next one writes without a transaction would be acknowledged and then
+/// lost with the connection. Outside a transaction `now()` is the time of the statement itself, provided that it comes in one
+/// message: a prepared one begins its transaction a message earlier.
+async fn is_outside_transaction(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(connection).await?.try_get(0)
 }
 
 impl fmt::Debug for DatabaseConfig {

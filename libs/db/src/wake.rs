@@ -14,11 +14,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Ends the sleeps on a topic when the transaction commits, if anybody sleeps there. For what is neither a queue nor the
+/// outbox, which wake by themselves.
+pub async fn wake_in(tx: &mut PgConnection, topic: &str) -> Result<(), sqlx::Error> {
+    sqlx::query(include_str!("../queries/wake.sql")).bind(topic).execute(tx).await.map(|_| ())
+}
 
 /// The channel; the payload is the topic. The statements that notify spell it out.
 const CHANNEL: &str = "bursar_wake";

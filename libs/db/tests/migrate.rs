@@ -87,10 +87,29 @@ async fn the_pools_statement_timeout_does_not_cut_a_migration_off() {
     let mut config = db::DatabaseConfig::new(base.database.url(), "impatient");
     config.statement_timeout_ms = 50;
     let impatient = db::connect(&config).await.unwrap();
-    let slow = step(1, "slow", "SELECT pg_sleep(0.2)");
-    migrate::run(&impatient, &migrator(&[slow])).await.unwrap();
-    let error = sqlx::query("SELECT pg_sleep(1)").execute(&impatient).await.unwrap_err();
-    assert_eq!(db::classify(&error), db::Fault::TimedOut);
+    sqlx::query("CREATE TABLE held ()").execute(&base.pool).await.unwrap();
+    // Whoever wants this table waits for as long as the test likes.
+    let mut holder = base.pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE held").execute(&mut *holder).await.unwrap();
+    let error = sqlx::query("SELECT FROM held").execute(&impatient).await.unwrap_err();
+    assert_eq!(db::classify(&error), db::Fault::TimedOut, "a statement of the pool's own");
+    let patient = impatient.clone();
+    let migrating = tokio::spawn(async move {
+        migrate::run(&patient, &migrator(&[step(1, "slow", "SELECT FROM held")])).await
+    });
+    testkit::wait_for("the migration to wait for longer than that", std::time::Duration::from_secs(20), || async {
+        let long: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+             AND clock_timestamp() - query_start > interval '150 ms'",
+        )
+        .fetch_one(&base.pool)
+        .await
+        .unwrap();
+        long == 1
+    })
+    .await;
+    holder.rollback().await.unwrap();
+    migrating.await.unwrap().unwrap();
 }
 
 #[tokio::test]

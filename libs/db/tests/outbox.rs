@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::*;
 use db::Waker;
 use db::outbox::{
-    self, Deliver, Delivery, DeliveryError, Message, OUTBOX_SCHEMA, Relay, RelayConfig, Tick, enqueue_in,
+    self, Deliver, Delivery, DeliveryError, Message, OUTBOX_SCHEMA, Relay, RelayConfig, Tick, Traced,
+    enqueue_in, enqueue_many_in,
 };
 use sqlx::PgPool;
 use tokio::sync::Notify;
@@ -309,6 +310,42 @@ async fn a_message_written_while_its_lane_is_being_emptied_is_not_left_behind() 
     assert_eq!(task.await.unwrap().unwrap().delivered, 1);
     slow.go_on.notify_one();
     assert_eq!(relay.tick().await.unwrap().delivered, 1, "the second message has its lane");
+    assert!(is_empty(&base.pool).await);
+}
+
+#[tokio::test]
+async fn a_batch_keeps_the_order_of_each_aggregate_and_every_message_its_own_trace() {
+    let base = base(OUTBOX_SCHEMA).await;
+    let trace = |n: u8| -> telemetry::propagation::TraceContext {
+        let id = format!("{n:02x}");
+        let parent = format!("00-{}-{}-01", id.repeat(16), id.repeat(8));
+        serde_json::from_value(serde_json::json!({ "traceparent": parent })).unwrap()
+    };
+    let traces: Vec<_> = (1..=5).map(trace).collect();
+    let names = [("b", "b1"), ("a", "a1"), ("b", "b2"), ("c", "c1"), ("b", "b3")];
+    let batch: Vec<Traced<'_>> = names
+        .iter()
+        .zip(&traces)
+        .map(|((aggregate, payload), trace)| Traced {
+            message: Message { aggregate, topic: "test.Event", payload: payload.as_bytes() },
+            trace: Some(trace),
+        })
+        .collect();
+    let mut tx = base.pool.begin().await.unwrap();
+    enqueue_many_in(&mut tx, &batch).await.unwrap();
+    enqueue_many_in(&mut tx, &[]).await.unwrap();
+    tx.commit().await.unwrap();
+    let receiver = Receiver::default();
+    drain(&Relay::new(base.pool.clone(), receiver.clone(), config())).await;
+    assert_eq!(receiver.by_aggregate()["b"], ["b1", "b2", "b3"]);
+    let told = receiver.log();
+    assert_eq!(told.len(), 5);
+    let seen = receiver.0.traces.lock().unwrap().clone();
+    for (payload, trace) in told.iter().zip(seen) {
+        let sent = names.iter().position(|(_, name)| name == payload).unwrap();
+        assert_eq!(trace.trace_id(), traces[sent].trace_id(), "{payload}");
+        assert!(trace.trace_id().is_some());
+    }
     assert!(is_empty(&base.pool).await);
 }
 

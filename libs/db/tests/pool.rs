@@ -90,3 +90,38 @@ async fn constraints_are_known_by_name_and_updates_by_their_rows() {
     assert_eq!(update("UPDATE t SET id = 3 WHERE id = 1").await, Err(Conflict { rows: 0 }));
     assert_eq!(update("UPDATE t SET id = id + 10").await, Err(Conflict { rows: 2 }));
 }
+
+#[tokio::test]
+async fn a_transaction_whose_beginning_was_cancelled_swallows_nobody_elses_writes() {
+    let base = base("CREATE TABLE written (id int PRIMARY KEY)").await;
+    let single =
+        DatabaseConfig { max_connections: 1, ..DatabaseConfig::new(base.database.url(), "db-tests") };
+    let pool = db::connect(&single).await.unwrap();
+    for id in 0..20 {
+        {
+            // The connection is free, so that the first poll sends BEGIN; its answer is not waited for.
+            let mut begin = std::pin::pin!(pool.begin());
+            assert!(futures::poll!(begin.as_mut()).is_pending());
+        }
+        sqlx::query("INSERT INTO written VALUES ($1)").bind(id).execute(&pool).await.unwrap();
+        let seen: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM written").fetch_one(&base.pool).await.unwrap();
+        assert_eq!(seen, i64::from(id) + 1, "what was acknowledged is not there");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_comes_back_in_good_order_is_kept() {
+    let base = base("").await;
+    let single =
+        DatabaseConfig { max_connections: 1, ..DatabaseConfig::new(base.database.url(), "db-tests") };
+    let pool = db::connect(&single).await.unwrap();
+    let session =
+        async || -> i32 { sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&pool).await.unwrap() };
+    let first = session().await;
+    for _ in 0..50 {
+        pool.begin().await.unwrap().commit().await.unwrap();
+        drop(pool.begin().await.unwrap());
+        assert_eq!(session().await, first, "it was closed");
+    }
+}

@@ -13,8 +13,10 @@ mod lane;
 mod parked;
 mod relay;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize as _;
-use sqlx::{PgConnection, Row as _};
+use sqlx::PgConnection;
 use telemetry::propagation::{self, TraceContext};
 use uuid::Uuid;
 
@@ -56,6 +58,14 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
+/// A message that belongs to a trace of its own: one transaction may serve many.
+#[derive(Debug, Clone, Copy)]
+pub struct Traced<'a> {
+    pub message: Message<'a>,
+    /// The running one where none is named.
+    pub trace: Option<&'a TraceContext>,
+}
+
 /// Writes a message as part of the transaction, with the running trace, and wakes the relay when it commits. Returns the
 /// message's id, by which the receiver recognises it.
 ///
@@ -63,19 +73,50 @@ pub struct Message<'a> {
 /// their commits. Call it late in the transaction.
 pub async fn enqueue_in(tx: &mut PgConnection, message: &Message<'_>) -> Result<Uuid, OutboxError> {
     let message_id = Uuid::now_v7();
-    let trace = trace_json(&propagation::current()).map_err(OutboxError::Trace)?;
-    let row = sqlx::query(include_str!("../../queries/outbox_enqueue.sql"))
-        .bind(message.aggregate)
-        .bind(message_id)
-        .bind(message.topic)
-        .bind(message.payload)
-        .bind(trace)
-        .fetch_one(tx)
-        .await?;
-    let id: i64 = row.try_get("last_id")?;
-    tracing::debug!(id, %message_id, aggregate = message.aggregate, topic = message.topic, "message written");
-    metrics::counter!("bursar_outbox_enqueued_messages_total").increment(1);
+    write_in(tx, &[(message_id, &Traced { message: *message, trace: None })]).await?;
     Ok(message_id)
+}
+
+/// The same for many messages, in their order and in as few statements as that allows: a batch would otherwise spend most of
+/// its transaction on round trips.
+pub async fn enqueue_many_in(tx: &mut PgConnection, messages: &[Traced<'_>]) -> Result<(), OutboxError> {
+    // One statement cannot write to a lane twice, so a batch is cut where an aggregate comes again.
+    let mut rest = messages;
+    while !rest.is_empty() {
+        let mut seen = BTreeSet::new();
+        let again = rest.iter().position(|traced| !seen.insert(traced.message.aggregate));
+        let (now, later) = rest.split_at(again.unwrap_or(rest.len()));
+        let mut batch: Vec<(Uuid, &Traced<'_>)> = now.iter().map(|traced| (Uuid::now_v7(), traced)).collect();
+        // Two transactions that write to the same aggregates wait for each other instead of deadlocking.
+        batch.sort_by_key(|(_, traced)| traced.message.aggregate);
+        write_in(tx, &batch).await?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Each aggregate once, sorted.
+async fn write_in(tx: &mut PgConnection, batch: &[(Uuid, &Traced<'_>)]) -> Result<(), OutboxError> {
+    let running = propagation::current();
+    let mut traces = Vec::with_capacity(batch.len());
+    for (_, traced) in batch {
+        traces.push(trace_json(traced.trace.unwrap_or(&running)).map_err(OutboxError::Trace)?);
+    }
+    let messages = || batch.iter().map(|(_, traced)| traced.message);
+    sqlx::query(include_str!("../../queries/outbox_enqueue.sql"))
+        .bind(messages().map(|message| message.aggregate).collect::<Vec<_>>())
+        .bind(batch.iter().map(|(message_id, _)| *message_id).collect::<Vec<_>>())
+        .bind(messages().map(|message| message.topic).collect::<Vec<_>>())
+        .bind(messages().map(|message| message.payload).collect::<Vec<_>>())
+        .bind(traces)
+        .execute(tx)
+        .await?;
+    for (message_id, traced) in batch {
+        let Message { aggregate, topic, .. } = traced.message;
+        tracing::debug!(%message_id, aggregate, topic, "message written");
+    }
+    metrics::counter!("bursar_outbox_enqueued_messages_total").increment(batch.len() as u64);
+    Ok(())
 }
 
 fn trace_json(trace: &TraceContext) -> Result<serde_json::Value, serde_json::Error> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use sqlx::PgPool;
+use telemetry::crash_point_of;
 use telemetry::propagation::{self, TraceContext};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -320,8 +321,10 @@ impl<D: Deliver> LaneRun<D> {
             if self.stopping.is_cancelled() || Instant::now() >= self.begin_before {
                 break;
             }
+            crash_point_of("outbox.before_delivery", &message.topic);
             match self.deliver_one(message).await {
                 Ok(()) => {
+                    crash_point_of("outbox.after_delivery", &message.topic);
                     outcome.acked.push(message.message_id);
                     outcome.done_to = message.id;
                     outcome.tries = 0;

@@ -1,0 +1,201 @@
+//! Calls that arrive together share a transaction: under load one commit and a handful of statements serve many, and on an
+//! idle system nobody waits.
+//!
+//! Owns the waiting and the answering. It never looks into a call. A group that fails as a whole is written call by call, so
+//! that one bad call spoils no other; while the database is away nobody is tried twice.
+//!
+//! Invariant: a call is answered after the transaction that holds it has ended, and never with another call's outcome.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+/// Calls that may wait for the next transaction.
+const WAITING: usize = 1024;
+/// Calls taken together.
+const TOGETHER: usize = 256;
+
+/// What a group has to know about the errors of its calls.
+pub trait GroupError: Error + Send + Sync + Sized + 'static {
+    /// Whether the same call may succeed later without anybody changing anything.
+    fn retry(&self) -> bool;
+
+    /// "Not now, nothing was done": for calls that shared a failure of the database, or came while the group was closing.
+    fn not_now() -> Self;
+}
+
+type Waiting<T, R, E> = (T, oneshot::Sender<Result<R, E>>);
+
+/// The way into a group. Clones share it; the writer ends with the last one.
+pub struct Group<T, R, E> {
+    incoming: mpsc::Sender<Waiting<T, R, E>>,
+}
+
+impl<T, R, E> Clone for Group<T, R, E> {
+    fn clone(&self) -> Self {
+        Self { incoming: self.incoming.clone() }
+    }
+}
+
+impl<T, R, E> fmt::Debug for Group<T, R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Group")
+    }
+}
+
+impl<T, R, E> Group<T, R, E>
+where
+    T: Clone + Send + Sync + 'static,
+    R: Send + 'static,
+    E: GroupError,
+{
+    /// Starts the writer; call it inside a Tokio runtime. `write` is one transaction over all that it is given, with one
+    /// answer for each, in order.
+    #[must_use]
+    pub fn start<F, Fut>(name: &'static str, write: F) -> Self
+    where
+        F: Fn(Arc<[T]>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Vec<Result<R, E>>, E>> + Send,
+    {
+        let (incoming, mut waiting) = mpsc::channel::<Waiting<T, R, E>>(WAITING);
+        tokio::spawn(async move {
+            let mut group = Vec::with_capacity(TOGETHER);
+            while waiting.recv_many(&mut group, TOGETHER).await > 0 {
+                let (calls, answers): (Vec<T>, Vec<_>) = group.drain(..).unzip();
+                let results = write_all(name, &write, calls).await;
+                for (answer, result) in answers.into_iter().zip(results) {
+                    // A caller that went away asks again, and finds what was done.
+                    let _ = answer.send(result);
+                }
+            }
+        });
+        Self { incoming }
+    }
+
+    /// Has a call written, and waits until its transaction has ended.
+    ///
+    /// # Errors
+    /// What became of this call alone.
+    pub async fn call(&self, call: T) -> Result<R, E> {
+        let (answer, told) = oneshot::channel();
+        self.incoming.send((call, answer)).await.map_err(|_| E::not_now())?;
+        told.await.map_err(|_| E::not_now())?
+    }
+}
+
+async fn write_all<T, R, E, F, Fut>(name: &'static str, write: &F, calls: Vec<T>) -> Vec<Result<R, E>>
+where
+    T: Clone,
+    E: GroupError,
+    F: Fn(Arc<[T]>) -> Fut,
+    Fut: Future<Output = Result<Vec<Result<R, E>>, E>>,
+{
+    let count = calls.len();
+    metrics::histogram!("bursar_group_calls", "group" => name).record(count as f64);
+    let calls: Arc<[T]> = calls.into();
+    match write(Arc::clone(&calls)).await {
+        Ok(answers) => answers,
+        Err(error) if count == 1 => vec![Err(error)],
+        Err(error) if error.retry() => {
+            tracing::warn!(group = name, error = &error as &dyn Error, calls = count, "group not written");
+            (0..count).map(|_| Err(E::not_now())).collect()
+        }
+        // One of them breaks the transaction. Alone, each succeeds or fails for itself.
+        Err(error) => {
+            tracing::warn!(group = name, error = &error as &dyn Error, calls = count, "writing calls alone");
+            let mut answers = Vec::with_capacity(count);
+            for call in calls.iter() {
+                let alone = write(Arc::from([call.clone()])).await;
+                answers.push(alone.and_then(|mut one| one.pop().unwrap_or_else(|| Err(E::not_now()))));
+            }
+            answers
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+    enum Trouble {
+        #[error("away")]
+        Away,
+        #[error("bad call")]
+        Bad,
+    }
+
+    impl GroupError for Trouble {
+        fn retry(&self) -> bool {
+            *self == Trouble::Away
+        }
+
+        fn not_now() -> Self {
+            Trouble::Away
+        }
+    }
+
+    /// Doubles numbers; the groups it was given are kept. The gate holds it back until all calls wait.
+    fn doubling(gate: Arc<Semaphore>, seen: Arc<Mutex<Vec<Vec<u32>>>>) -> Group<u32, u32, Trouble> {
+        Group::start("test", move |calls: Arc<[u32]>| {
+            let (gate, seen) = (Arc::clone(&gate), Arc::clone(&seen));
+            async move {
+                gate.acquire().await.expect("never closed").forget();
+                gate.add_permits(1);
+                seen.lock().expect("not poisoned").push(calls.to_vec());
+                match calls.iter().find(|call| **call >= 100) {
+                    Some(200) => Err(Trouble::Away),
+                    Some(_) => Err(Trouble::Bad),
+                    None => Ok(calls.iter().map(|call| Ok(call * 2)).collect()),
+                }
+            }
+        })
+    }
+
+    async fn ask(numbers: &[u32]) -> (Vec<Result<u32, Trouble>>, Vec<Vec<u32>>) {
+        let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let group = doubling(Arc::clone(&gate), Arc::clone(&seen));
+        let calls: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let (group, number) = (group.clone(), *number);
+                tokio::spawn(async move { group.call(number).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        gate.add_permits(1);
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.push(call.await.expect("no panic"));
+        }
+        let seen = seen.lock().expect("not poisoned").clone();
+        (answers, seen)
+    }
+
+    #[tokio::test]
+    async fn calls_that_wait_together_are_written_together() {
+        let (answers, seen) = ask(&[1, 2, 3, 4]).await;
+        assert_eq!(answers, [Ok(2), Ok(4), Ok(6), Ok(8)]);
+        assert!(seen.len() <= 2, "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_bad_call_spoils_no_other() {
+        let (answers, _) = ask(&[1, 100, 3]).await;
+        assert_eq!(answers, [Ok(2), Err(Trouble::Bad), Ok(6)]);
+    }
+
+    #[tokio::test]
+    async fn while_the_database_is_away_nobody_is_tried_twice() {
+        let (answers, seen) = ask(&[200, 200, 200]).await;
+        assert!(answers.iter().all(|answer| *answer == Err(Trouble::Away)));
+        assert_eq!(seen.iter().map(Vec::len).sum::<usize>(), 3, "{seen:?}");
+    }
+}
