@@ -1,7 +1,8 @@
 //! What nodes answered when signed bytes were sent to them.
 //!
 //! Owns the meaning of an answer ([`BroadcastOutcome`]), how the answers of several nodes become one, and what may be
-//! done next ([`Advice`]). The wordings that lead to an outcome are `evm::classify`'s.
+//! done next ([`Advice`]). What leads to an outcome is said in `evm::classify`
+//! and `tron::classify`.
 //!
 //! Invariants: no outcome ever permits another signature under another binding; and a merged outcome is only as final
 //! as its least certain part, because a node that did not answer may have taken the transaction.
@@ -32,6 +33,9 @@ pub enum TransientCause {
     NonceGap,
     /// The node is syncing or shutting down.
     Busy,
+    /// The node does not know the block that the transaction refers to, or refuses it by a state that others may not
+    /// have: it lags, or is on another branch.
+    Behind,
 }
 
 /// One node's answer to one signed transaction.
@@ -40,8 +44,12 @@ pub enum BroadcastOutcome {
     Accepted,
     /// The node has these very bytes already.
     AlreadyKnown,
+    /// The node has these bytes, or a block has, or it merely saw them before and forgot: only the chain tells.
+    Duplicate,
     /// Some transaction is mined at this nonce. It may be this one.
     NonceTooLow,
+    /// Its time is over, as this node sees it. It may have been mined before that.
+    Expired,
     Underpriced(Pricing),
     InsufficientFunds,
     /// The gas limit is too low for the work or too high for a block.
@@ -80,7 +88,7 @@ impl BroadcastOutcome {
     pub fn advice(&self) -> Advice {
         match self {
             Self::Accepted | Self::AlreadyKnown => Advice::Watch,
-            Self::NonceTooLow => Advice::LookUp,
+            Self::Duplicate | Self::NonceTooLow | Self::Expired => Advice::LookUp,
             Self::Underpriced(Pricing::Replacement | Pricing::Pool) => Advice::Bump,
             Self::InsufficientFunds => Advice::Fund,
             Self::GasLimit { .. } | Self::Rejected { .. } => Advice::Replace,
@@ -92,7 +100,9 @@ impl BroadcastOutcome {
     pub fn in_pool(&self) -> bool {
         match self {
             Self::Accepted | Self::AlreadyKnown => true,
-            Self::NonceTooLow
+            Self::Duplicate
+            | Self::NonceTooLow
+            | Self::Expired
             | Self::Underpriced(_)
             | Self::InsufficientFunds
             | Self::GasLimit { .. }
@@ -108,7 +118,9 @@ impl BroadcastOutcome {
             Self::Transient(_) | Self::Unknown { .. } | Self::InsufficientFunds => true,
             Self::Accepted
             | Self::AlreadyKnown
+            | Self::Duplicate
             | Self::NonceTooLow
+            | Self::Expired
             | Self::Underpriced(_)
             | Self::GasLimit { .. }
             | Self::Rejected { .. } => false,
@@ -120,7 +132,9 @@ impl BroadcastOutcome {
         match self {
             Self::Accepted => "accepted",
             Self::AlreadyKnown => "already_known",
+            Self::Duplicate => "duplicate",
             Self::NonceTooLow => "nonce_too_low",
+            Self::Expired => "expired",
             Self::Underpriced(Pricing::Replacement) => "replacement_underpriced",
             Self::Underpriced(Pricing::Pool) => "underpriced",
             Self::InsufficientFunds => "insufficient_funds",
@@ -139,14 +153,16 @@ impl BroadcastOutcome {
         match self {
             Self::Accepted => 0,
             Self::AlreadyKnown => 1,
-            Self::NonceTooLow => 2,
-            Self::Underpriced(Pricing::Replacement) => 3,
-            Self::Unknown { .. } => 4,
-            Self::Transient(_) => 5,
-            Self::InsufficientFunds => 6,
-            Self::Underpriced(Pricing::Pool) => 7,
-            Self::GasLimit { .. } => 8,
-            Self::Rejected { .. } => 9,
+            Self::Duplicate => 2,
+            Self::NonceTooLow => 3,
+            Self::Underpriced(Pricing::Replacement) => 4,
+            Self::Unknown { .. } => 5,
+            Self::Transient(_) => 6,
+            Self::InsufficientFunds => 7,
+            Self::Underpriced(Pricing::Pool) => 8,
+            Self::Expired => 9,
+            Self::GasLimit { .. } => 10,
+            Self::Rejected { .. } => 11,
         }
     }
 }
@@ -160,7 +176,9 @@ impl fmt::Display for BroadcastOutcome {
             Self::Transient(cause) => write!(f, "transient: {cause:?}"),
             Self::Accepted
             | Self::AlreadyKnown
+            | Self::Duplicate
             | Self::NonceTooLow
+            | Self::Expired
             | Self::Underpriced(_)
             | Self::InsufficientFunds => f.write_str(self.label()),
         }

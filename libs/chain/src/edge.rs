@@ -100,30 +100,45 @@ pub enum BindingKind {
 pub enum Anchor {
     /// Input for the sender's lane. `mined`: transactions in the latest block's state, as enough nodes agree.
     /// `pending`: the same with the most generous node's pool counted in.
-    Nonce {
-        mined: u64,
-        pending: u64,
-    },
-    Window {
-        reference: BlockRef,
-        expiration_ms: u64,
-    },
+    Nonce { mined: u64, pending: u64 },
+    /// A final block to refer to, and until when (block time) what is signed now may be included. `made_ms` is the
+    /// time of the newest block: a transaction carries a time of its own, see [`Binding::Window`].
+    Window { reference: BlockRef, expiration_ms: u64, made_ms: u64 },
 }
 
 /// What makes at most one transaction of an attempt land. Stored with the attempt before it is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
-    Nonce { sender: Address, nonce: u64 },
-    Window { sender: Address, reference: BlockRef, expiration_ms: u64 },
+    Nonce {
+        sender: Address,
+        nonce: u64,
+    },
+    /// `made_ms` is signed too. Two payments of one amount to one receiver in one window differ by it alone: with the
+    /// same they would be the same transaction, and only one of them would be paid.
+    Window {
+        sender: Address,
+        reference: BlockRef,
+        expiration_ms: u64,
+        made_ms: u64,
+    },
 }
 
 /// What an attempt may cost at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Price {
-    Gas { gas_limit: u64, fee: FeeQuote },
-    FeeLimit { sun: u64 },
+    Gas {
+        gas_limit: u64,
+        fee: FeeQuote,
+    },
+    /// `sun` is the limit that is signed; it bounds what the call itself may burn. `cost` is the most that is taken in
+    /// all: what the limit lets burn beyond staked resources, and the bytes and the opening of the receiver's account,
+    /// which no limit bounds.
+    FeeLimit {
+        sun: u64,
+        cost: u64,
+    },
 }
 
 impl Price {
@@ -131,7 +146,7 @@ impl Price {
     pub fn max_cost(&self) -> RawAmount {
         match self {
             Self::Gas { gas_limit, fee } => fee.cost(*gas_limit),
-            Self::FeeLimit { sun } => RawAmount::from_u256(alloy_primitives::U256::from(*sun)),
+            Self::FeeLimit { cost, .. } => RawAmount::from(*cost),
         }
     }
 }
@@ -201,6 +216,17 @@ pub enum Seen {
     Pending,
     /// A node has a receipt for it. Neither final nor checked for its effect.
     Included(BlockRef),
+}
+
+impl Seen {
+    /// The higher, the more a node has said.
+    pub(crate) fn certainty(&self) -> u8 {
+        match self {
+            Self::Nowhere => 0,
+            Self::Pending => 1,
+            Self::Included(_) => 2,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! What can go wrong when a node is asked something.
 //!
 //! Owns [`NodeError`] (one node, one question), [`ChainError`] (a question put to all nodes of a chain) and
-//! [`QuoteError`] (a price that cannot be given). Never
-//! decides what a refused transaction means: that is `evm::classify`. Addresses of nodes carry API keys, so no error
-//! here ever holds a URL.
+//! [`QuoteError`] (a price that cannot be given). Never decides what a refused transaction means: that is
+//! `evm::classify` and `tron::classify`. Addresses of nodes carry API keys, so no error here ever holds a URL.
 
 use types::{Address, ChainName};
 
@@ -37,6 +36,9 @@ pub enum NodeError {
     Malformed { reason: String },
     #[error(transparent)]
     Rpc(#[from] RpcFault),
+    /// The node says itself that it does not answer this now: it limits its callers, or keeps no such history.
+    #[error("node does not answer this: {reason}")]
+    Declined { reason: String },
     #[error("node belongs to chain {found}, expected chain {expected}")]
     WrongChain { expected: String, found: String },
     /// The node failed several times in a row and is left alone for a while.
@@ -51,6 +53,7 @@ impl NodeError {
             Self::Unreachable { .. }
             | Self::Timeout { .. }
             | Self::Interrupted { .. }
+            | Self::Declined { .. }
             | Self::Resting { .. } => true,
             Self::Http { status } => *status == 429 || *status >= 500,
             Self::Rpc(fault) => crate::evm::classify::read_fault(fault).is_transient(),
@@ -67,7 +70,7 @@ impl NodeError {
             | Self::Http { .. }
             | Self::Malformed { .. }
             | Self::WrongChain { .. } => true,
-            Self::Rpc(_) | Self::Resting { .. } => false,
+            Self::Rpc(_) | Self::Declined { .. } | Self::Resting { .. } => false,
         }
     }
 }

@@ -9,8 +9,13 @@
 //! heads       ring of recent heads, reorgs found and undone (pure)
 //! follow      drives the ring with a ChainEdge
 //! lane        nonce lanes: next nonce, gaps, foreign transactions, jams (pure)
+//! http        HTTP to one node, with a deadline
 //! jsonrpc     JSON-RPC over HTTP, single and batched
+//! send        signed bytes to every node at once
+//! settle      what answers about claimed transactions have in common
+//! connect     the edge of a chain from its settings, whatever its kind
 //! evm/        the EVM adapter: wire types, calls, fees, gas, effect check, error classification, transactions
+//! tron/       the TRON adapter
 //! ```
 //!
 //! Invariants, as absences: no keys and no signing, no database, no retry that could change what was signed, and no
@@ -18,17 +23,24 @@
 
 pub mod agreement;
 pub mod broadcast;
+pub mod connect;
 pub mod edge;
 pub mod error;
 pub mod evm;
 pub mod follow;
 pub mod heads;
+pub mod http;
 pub mod jsonrpc;
 pub mod lane;
 pub mod node;
+pub mod tron;
+
+mod send;
+mod settle;
 
 pub use agreement::{Agreement, Answer};
 pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
+pub use connect::{Caps, Settings, connect};
 pub use edge::{
     Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Cost,
     Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
@@ -38,3 +50,5 @@ pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFau
 pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy};
 pub use heads::{Fed, Head, HeadRing, Reorg};
 pub use node::{NodeConfig, NodeHealth, NodeName};
+pub use tron::message::reference as short_reference;
+pub use tron::{TronChain, TronConfig};

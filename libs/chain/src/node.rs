@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use types::ChainName;
 
-use crate::agreement::Answer;
+use crate::agreement::{Agreement, Answer};
 use crate::error::{ChainError, ConfigError, NodeError};
 use crate::heads::Head;
 
@@ -312,6 +312,17 @@ impl<C: NodeClient> NodeSet<C> {
             .find(|head| head.number.saturating_add(self.max_lag_blocks) >= best)
     }
 
+    /// What the nodes' answers come to. Disagreement is counted and logged here, whoever asked.
+    pub fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, Answer<T>)>) -> Agreement<T> {
+        let agreement = Agreement::of(answers, self.quorum);
+        if agreement.is_disagreement() {
+            metrics::counter!("bursar_chain_disagreements_total", "chain" => self.chain.to_string())
+                .increment(1);
+            tracing::warn!(chain = %self.chain, "nodes disagree");
+        }
+        agreement
+    }
+
     /// What stands when no node could answer.
     pub fn nobody(&self, answers: impl IntoIterator<Item = (NodeName, NodeError)>) -> ChainError {
         ChainError::NoNode { chain: self.chain.clone(), tried: answers.into_iter().collect() }
@@ -321,4 +332,18 @@ impl<C: NodeClient> NodeSet<C> {
 /// A failed question is an abstention.
 pub fn or_abstain<T>(answer: Result<Answer<T>, NodeError>) -> Answer<T> {
     answer.unwrap_or_else(|error| Answer::Abstain(error.to_string()))
+}
+
+pub(crate) type Named<T> = Vec<(NodeName, T)>;
+
+/// Answers and failures apart.
+pub(crate) fn split<T>(answers: Named<Result<T, NodeError>>) -> (Named<T>, Named<NodeError>) {
+    let (mut good, mut failed) = (Vec::new(), Vec::new());
+    for (node, answer) in answers {
+        match answer {
+            Ok(value) => good.push((node, value)),
+            Err(error) => failed.push((node, error)),
+        }
+    }
+    (good, failed)
 }

@@ -23,7 +23,8 @@ use crate::edge::{
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
 use crate::jsonrpc::JsonRpc;
-use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain};
+use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain, split};
+use crate::send::send_to_all;
 
 /// One EVM chain.
 #[derive(Debug)]
@@ -197,7 +198,7 @@ impl ChainEdge for EvmChain {
         if raw.is_empty() {
             return Vec::new();
         }
-        let outcomes = send_to_all(self.nodes.all(), raw, self.config.linger()).await;
+        let outcomes = send_to_all(&self.nodes, raw, self.config.linger(), send_raw).await;
         raw.iter()
             .enumerate()
             .map(|(index, raw)| {
@@ -234,7 +235,11 @@ impl ChainEdge for EvmChain {
                     (None, _) | (_, None) => Seen::Pending,
                 },
             };
-            answers.iter().map(|(_, answer)| seen(answer)).max_by_key(rank).unwrap_or(Seen::Nowhere)
+            answers
+                .iter()
+                .map(|(_, answer)| seen(answer))
+                .max_by_key(Seen::certainty)
+                .unwrap_or(Seen::Nowhere)
         };
         Ok(hashes
             .iter()
@@ -265,7 +270,7 @@ impl ChainEdge for EvmChain {
             })
             .await;
         let answers = answers.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect();
-        Ok(self.agreement(answers))
+        Ok(self.nodes.agreement(answers))
     }
 
     async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError> {
@@ -318,69 +323,11 @@ impl ChainEdge for EvmChain {
     }
 }
 
-/// Sends to every node at once and gives each node's outcomes. As soon as one node has everything, the others are
-/// waited for only a little longer; their requests go on in the background, so that they still get the bytes.
-async fn send_to_all(
-    nodes: &[Arc<Node<EvmClient>>],
-    raw: &[Vec<u8>],
-    linger: std::time::Duration,
-) -> Vec<(NodeName, Vec<BroadcastOutcome>)> {
-    let shared: Arc<[Vec<u8>]> = raw.into();
-    let (sender, mut receiver) = tokio::sync::mpsc::channel(nodes.len().max(1));
-    let silent = BroadcastOutcome::Unknown { reason: "no answer yet".to_owned() };
-    let mut outcomes: Vec<_> =
-        nodes.iter().map(|node| (node.name.clone(), vec![silent.clone(); raw.len()])).collect();
-    // A dead node would otherwise gather one waiting request for each transaction sent.
-    let all_rest = nodes.iter().all(|node| node.resting().is_some());
-    for (index, node) in nodes.iter().enumerate() {
-        if let Some(error) = node.resting().filter(|_| !all_rest) {
-            outcomes[index].1 = vec![classify::send_failed(&error); raw.len()];
-            continue;
-        }
-        let (node, raw, sender) = (node.clone(), shared.clone(), sender.clone());
-        tokio::spawn(async move {
-            let outcomes = match node.ask(|client| client.send_raw(&raw)).await {
-                Ok(replies) => replies.iter().map(classify::sent).collect(),
-                Err(error) => vec![classify::send_failed(&error); raw.len()],
-            };
-            // Nobody listens any more once the linger is over.
-            let _ = sender.send((index, outcomes)).await;
-        });
+async fn send_raw(node: Arc<Node<EvmClient>>, raw: Arc<[Vec<u8>]>) -> Vec<BroadcastOutcome> {
+    match node.ask(|client| client.send_raw(&raw)).await {
+        Ok(replies) => replies.iter().map(classify::sent).collect(),
+        Err(error) => vec![classify::send_failed(&error); raw.len()],
     }
-    drop(sender);
-    let mut deadline = None;
-    loop {
-        let received = match deadline {
-            None => receiver.recv().await,
-            Some(deadline) => tokio::time::timeout_at(deadline, receiver.recv()).await.unwrap_or(None),
-        };
-        let Some((index, answered)) = received else { return outcomes };
-        if deadline.is_none() && answered.iter().all(BroadcastOutcome::in_pool) {
-            deadline = Some(tokio::time::Instant::now() + linger);
-        }
-        outcomes[index].1 = answered;
-    }
-}
-
-fn rank(seen: &Seen) -> u8 {
-    match seen {
-        Seen::Nowhere => 0,
-        Seen::Pending => 1,
-        Seen::Included(_) => 2,
-    }
-}
-
-type Named<T> = Vec<(NodeName, T)>;
-
-fn split<T>(answers: Named<Result<T, NodeError>>) -> (Named<T>, Named<NodeError>) {
-    let (mut good, mut failed) = (Vec::new(), Vec::new());
-    for (node, answer) in answers {
-        match answer {
-            Ok(value) => good.push((node, value)),
-            Err(error) => failed.push((node, error)),
-        }
-    }
-    (good, failed)
 }
 
 fn malformed(reason: &str) -> NodeError {

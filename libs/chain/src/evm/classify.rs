@@ -203,6 +203,7 @@ pub fn send_failed(error: &NodeError) -> BroadcastOutcome {
         NodeError::Http { .. }
         | NodeError::Timeout { .. }
         | NodeError::Interrupted { .. }
+        | NodeError::Declined { .. }
         | NodeError::Malformed { .. } => BroadcastOutcome::Unknown { reason: error.to_string() },
         NodeError::Rpc(fault) => send_fault(&fault.message),
     }

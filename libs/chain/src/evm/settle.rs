@@ -18,19 +18,10 @@ use crate::agreement::{Agreement, Answer};
 use crate::edge::{Binding, BlockRef, Claim, Cost, Detail, Fate, FateQuestion, Settlement, Standing};
 use crate::error::NodeError;
 use crate::heads::Head;
-use crate::node::{Node, NodeName, or_abstain};
+use crate::node::{Node, or_abstain};
+use crate::settle::level_pools;
 
 impl EvmChain {
-    pub(super) fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, Answer<T>)>) -> Agreement<T> {
-        let agreement = Agreement::of(answers, self.nodes.quorum());
-        if agreement.is_disagreement() {
-            metrics::counter!("bursar_chain_disagreements_total", "chain" => self.config.chain.to_string())
-                .increment(1);
-            tracing::warn!(chain = %self.config.chain, "nodes disagree");
-        }
-        agreement
-    }
-
     pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
         if claims.is_empty() {
             return Vec::new();
@@ -46,30 +37,15 @@ impl EvmChain {
         (0..claims.len())
             .map(|index| {
                 let answers = told.iter().map(|(node, told)| (node.clone(), told[index].clone())).collect();
-                self.agreement(level_pools(answers))
+                self.nodes.agreement(level_pools(answers))
             })
             .collect()
     }
 
     pub(super) async fn fate_asof(&self, question: &FateQuestion) -> Agreement<Fate> {
         let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
-        self.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
+        self.nodes.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
     }
-}
-
-/// Pools differ from node to node and contradict nobody: while no node calls it settled, one that has not heard of a
-/// pending transaction says the same as one that has.
-fn level_pools(mut answers: Vec<(NodeName, Answer<Standing>)>) -> Vec<(NodeName, Answer<Standing>)> {
-    let settled = answers.iter().any(|(_, answer)| matches!(answer, Answer::Value(Standing::Settled(_))));
-    let pending = answers.iter().any(|(_, answer)| matches!(answer, Answer::Value(Standing::NotFinal)));
-    if pending && !settled {
-        for (_, answer) in &mut answers {
-            if matches!(answer, Answer::Value(Standing::NotSeen)) {
-                *answer = Answer::Value(Standing::NotFinal);
-            }
-        }
-    }
-    answers
 }
 
 /// The canonical chain as one node sees it, at the heights that matter.

@@ -1,0 +1,115 @@
+//! What nodes' answers to a broadcast mean. The only place that reads them.
+//!
+//! java-tron answers business errors with 200 and a code. No code alone permits another signature: what is refused here
+//! may have been accepted elsewhere, and what is unheard of is `Unknown`, after which the same bytes are sent again.
+
+use super::wire::{WireBroadcast, plain};
+use crate::broadcast::{BroadcastOutcome, TransientCause};
+use crate::evm::classify::shorten;
+
+/// What a node's answer to `broadcasthex` means.
+pub fn sent(answer: &WireBroadcast) -> BroadcastOutcome {
+    let message = plain(&answer.message);
+    let reason = || shorten(&format!("{}: {message}", answer.code));
+    if let Some(error) = &answer.error {
+        return BroadcastOutcome::Unknown { reason: shorten(error) };
+    }
+    match answer.code.as_str() {
+        // Defaults are left out: success may come without its code.
+        "SUCCESS" | "" if answer.result => BroadcastOutcome::Accepted,
+        "DUP_TRANSACTION_ERROR" => BroadcastOutcome::Duplicate,
+        // Refused for too few peers before it was looked at, or pooled here and not passed on: the words tell.
+        "NOT_ENOUGH_EFFECTIVE_CONNECTION" if message.to_lowercase().contains("broadcast failed") => {
+            BroadcastOutcome::Accepted
+        }
+        "SERVER_BUSY" | "NO_CONNECTION" | "BLOCK_UNSOLIDIFIED" | "NOT_ENOUGH_EFFECTIVE_CONNECTION" => {
+            BroadcastOutcome::Transient(TransientCause::Busy)
+        }
+        "TAPOS_ERROR" => BroadcastOutcome::Transient(TransientCause::Behind),
+        "TRANSACTION_EXPIRATION_ERROR" => BroadcastOutcome::Expired,
+        "SIGERROR" | "TOO_BIG_TRANSACTION_ERROR" => BroadcastOutcome::Rejected { reason: reason() },
+        "BANDWITH_ERROR" => BroadcastOutcome::InsufficientFunds,
+        "CONTRACT_VALIDATE_ERROR" | "CONTRACT_EXE_ERROR" => {
+            if message.to_lowercase().contains("balance is not sufficient") {
+                BroadcastOutcome::InsufficientFunds
+            } else {
+                BroadcastOutcome::Transient(TransientCause::Behind)
+            }
+        }
+        _ => BroadcastOutcome::Unknown { reason: reason() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broadcast::Advice;
+
+    fn answer(code: &str, message: &str) -> BroadcastOutcome {
+        sent(&WireBroadcast {
+            result: code == "SUCCESS",
+            code: code.to_owned(),
+            message: message.to_owned(),
+            error: None,
+        })
+    }
+
+    #[test]
+    fn every_code_means_what_the_network_means_by_it() {
+        let unknown = |code: &str| matches!(answer(code, "x"), BroadcastOutcome::Unknown { .. });
+        let busy = BroadcastOutcome::Transient(TransientCause::Busy);
+        let behind = BroadcastOutcome::Transient(TransientCause::Behind);
+        assert_eq!(answer("SUCCESS", ""), BroadcastOutcome::Accepted);
+        assert_eq!(answer("DUP_TRANSACTION_ERROR", "Dup transaction."), BroadcastOutcome::Duplicate);
+        for code in ["SERVER_BUSY", "NO_CONNECTION", "BLOCK_UNSOLIDIFIED"] {
+            assert_eq!(answer(code, "x"), busy, "{code}");
+        }
+        assert_eq!(
+            answer("NOT_ENOUGH_EFFECTIVE_CONNECTION", "P2P broadcast failed."),
+            BroadcastOutcome::Accepted
+        );
+        assert_eq!(answer("NOT_ENOUGH_EFFECTIVE_CONNECTION", "2 effective connection"), busy);
+        assert_eq!(answer("TAPOS_ERROR", "Tapos check error."), behind);
+        assert_eq!(answer("TRANSACTION_EXPIRATION_ERROR", "Transaction expired"), BroadcastOutcome::Expired);
+        for code in ["SIGERROR", "TOO_BIG_TRANSACTION_ERROR"] {
+            assert!(matches!(answer(code, "x"), BroadcastOutcome::Rejected { .. }), "{code}");
+        }
+        let poor = "Contract validate error : Validate TransferContract error, balance is not sufficient.";
+        assert_eq!(answer("CONTRACT_VALIDATE_ERROR", poor), BroadcastOutcome::InsufficientFunds);
+        assert_eq!(answer("CONTRACT_VALIDATE_ERROR", "Contract validate error : No contract!"), behind);
+        assert_eq!(
+            answer("BANDWITH_ERROR", "Account resource insufficient error."),
+            BroadcastOutcome::InsufficientFunds
+        );
+        assert!(unknown("OTHER_ERROR") && unknown("A_CODE_OF_NEXT_YEAR") && unknown(""));
+    }
+
+    #[test]
+    fn messages_in_hex_read_like_text() {
+        let hex = alloy_primitives::hex::encode("P2P broadcast failed.");
+        assert_eq!(answer("NOT_ENOUGH_EFFECTIVE_CONNECTION", &hex), BroadcastOutcome::Accepted);
+    }
+
+    #[test]
+    fn an_error_object_says_nothing_certain() {
+        let error = Some("class java.lang.IllegalAccessException : lack of computing resources".to_owned());
+        let outcome = sent(&WireBroadcast { error, ..WireBroadcast::default() });
+        assert!(matches!(outcome, BroadcastOutcome::Unknown { .. }));
+    }
+
+    #[test]
+    fn no_answer_ever_advises_a_new_signature() {
+        for code in [
+            "SUCCESS",
+            "DUP_TRANSACTION_ERROR",
+            "SERVER_BUSY",
+            "TAPOS_ERROR",
+            "TRANSACTION_EXPIRATION_ERROR",
+            "CONTRACT_VALIDATE_ERROR",
+            "BANDWITH_ERROR",
+            "OTHER_ERROR",
+        ] {
+            assert!(!matches!(answer(code, "x").advice(), Advice::Bump | Advice::Replace), "{code}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Verdict reads: where claimed transactions stand, and what became of a window, as of a solid block.
+//!
+//! Every node is asked, and each answers from its own solid blocks: it must have the final block in question under the
+//! same id (otherwise it contradicts), a receipt counts only together with the solid block that holds its transaction,
+//! and a node that lags, is limited or keeps no history abstains. What they say is put together by `agreement`.
+//!
+//! That a transaction can no longer land is never read off an answer about the transaction: `{}` means as little as a
+//! timeout. All solid blocks from the reference on are read, linked by their parents, until one is at or beyond the
+//! expiration. Whatever comes after that has a parent at or beyond it and cannot include the transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use types::{RawAmount, TxHash};
+
+use super::chain::{TronChain, head_at};
+use super::client::{Side, TronClient};
+use super::effect;
+use super::wire::{WireBlock, WireInfo, malformed, unsigned};
+use crate::agreement::{Agreement, Answer};
+use crate::edge::{Binding, BlockRef, Claim, Cost, Fate, FateQuestion, Settlement, Standing};
+use crate::error::NodeError;
+use crate::heads::Head;
+use crate::node::{Node, or_abstain};
+use crate::settle::level_pools;
+
+/// Blocks read at once while scanning.
+const SCAN_STEP: u64 = 100;
+/// A window is a day at most, and its reference is within so many blocks; further is no window of ours.
+const LONGEST_SCAN: u64 = 65_536;
+
+impl TronChain {
+    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+        if claims.is_empty() {
+            return Vec::new();
+        }
+        let told = self.nodes.ask_all(|node| async move { standings(&node, claims, asof).await }).await;
+        let told: Vec<_> = told
+            .into_iter()
+            .map(|(node, told)| {
+                let abstained = |error: NodeError| vec![Answer::Abstain(error.to_string()); claims.len()];
+                (node, told.unwrap_or_else(abstained))
+            })
+            .collect();
+        (0..claims.len())
+            .map(|index| {
+                let answers = told.iter().map(|(node, told)| (node.clone(), told[index].clone())).collect();
+                self.nodes.agreement(level_pools(answers))
+            })
+            .collect()
+    }
+
+    pub(super) async fn fate_asof(&self, question: &FateQuestion) -> Agreement<Fate> {
+        let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
+        self.nodes.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
+    }
+}
+
+/// Why this node has no say about that final block, if it has none.
+async fn objection<T>(node: &Arc<Node<TronClient>>, asof: &Head) -> Result<Option<Answer<T>>, NodeError> {
+    Ok(match head_at(node, Side::Solid, asof.number).await? {
+        None => Some(Answer::Abstain(format!("has no solid block {} yet", asof.number))),
+        Some(head) if head != *asof => {
+            Some(Answer::Conflict(format!("has block {} at final height {}", head.hash, asof.number)))
+        }
+        Some(_) => None,
+    })
+}
+
+/// One node's answer for each claim.
+async fn standings(
+    node: &Arc<Node<TronClient>>,
+    claims: &[Claim],
+    asof: &Head,
+) -> Result<Vec<Answer<Standing>>, NodeError> {
+    if let Some(objection) = objection::<Standing>(node, asof).await? {
+        return Ok(vec![objection; claims.len()]);
+    }
+    let hashes: Vec<TxHash> = claims.iter().map(|claim| claim.hash).collect();
+    let infos = node.ask(|client| client.infos(Side::Solid, &hashes)).await?;
+    let missing: Vec<TxHash> =
+        hashes.iter().zip(&infos).filter(|(_, info)| info.is_none()).map(|(hash, _)| *hash).collect();
+    let pending = node.ask(|client| client.known(&missing)).await?;
+    let pending: BTreeSet<TxHash> =
+        missing.into_iter().zip(pending).filter(|(_, known)| *known).map(|(hash, _)| hash).collect();
+    let mut numbers = BTreeSet::new();
+    for info in infos.iter().flatten() {
+        numbers.insert(unsigned(info.block_number)?);
+    }
+    let mut blocks: BTreeMap<u64, WireBlock> = BTreeMap::new();
+    for number in numbers.into_iter().filter(|number| *number <= asof.number) {
+        let block = node.ask(|client| client.block(Side::Solid, Some(number), true)).await?;
+        blocks.extend(block.map(|block| (number, block)));
+    }
+    claims
+        .iter()
+        .zip(&infos)
+        .map(|(claim, info)| match info {
+            Some(info) => standing(claim, info, &blocks, asof),
+            None if pending.contains(&claim.hash) => Ok(Answer::Value(Standing::NotFinal)),
+            None => Ok(Answer::Value(Standing::NotSeen)),
+        })
+        .collect()
+}
+
+fn standing(
+    claim: &Claim,
+    info: &WireInfo,
+    blocks: &BTreeMap<u64, WireBlock>,
+    asof: &Head,
+) -> Result<Answer<Standing>, NodeError> {
+    let number = unsigned(info.block_number)?;
+    if number > asof.number {
+        return Ok(Answer::Value(Standing::NotFinal));
+    }
+    let id = claim.hash.bare();
+    let place = blocks.get(&number).and_then(|block| {
+        let transaction = block.transactions.iter().find(|transaction| transaction.tx_id == id)?;
+        Some((block, transaction))
+    });
+    let Some((block, transaction)) = place else {
+        return Ok(Answer::Abstain(format!("its receipt is of block {number}, which does not show it")));
+    };
+    let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
+    let at = BlockRef::from(head);
+    let effect = effect::check(&claim.transfer, &claim.hash, info, &transaction.raw_data_hex, at)?;
+    Ok(Answer::Value(Standing::Settled(Settlement {
+        hash: claim.hash,
+        block: at,
+        cost: cost(info)?,
+        effect,
+    })))
+}
+
+/// Energy and what was burnt in all: for energy, for bytes, for opening an account.
+fn cost(info: &WireInfo) -> Result<Cost, NodeError> {
+    let units = unsigned(info.receipt.energy_usage_total)?;
+    let burnt = unsigned(info.receipt.energy_fee)?;
+    let unit_price = u128::from(burnt.checked_div(units).unwrap_or(0));
+    Ok(Cost { units, unit_price, fee: RawAmount::from(unsigned(info.fee)?) })
+}
+
+/// One node's answer to what became of a window.
+async fn fate(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+    let Binding::Window { expiration_ms, .. } = question.binding else {
+        return Ok(Answer::Abstain("this chain has no nonces".to_owned()));
+    };
+    if question.ours.is_empty() {
+        return Ok(Answer::Abstain("there is nothing to look for".to_owned()));
+    }
+    if let Some(objection) = objection(node, &question.asof).await? {
+        return Ok(objection);
+    }
+    scan(node, question, expiration_ms).await
+}
+
+/// Reads solid blocks from the reference on until one is at or beyond the expiration.
+async fn scan(
+    node: &Arc<Node<TronClient>>,
+    question: &FateQuestion,
+    expiration_ms: u64,
+) -> Result<Answer<Fate>, NodeError> {
+    let ours: BTreeSet<String> = question.ours.iter().map(TxHash::bare).collect();
+    let last = question.asof.number.min(question.since.saturating_add(LONGEST_SCAN));
+    let mut before: Option<Head> = None;
+    let mut next = question.since;
+    while next <= last {
+        let end = last.min(next.saturating_add(SCAN_STEP - 1));
+        let blocks = node.ask(|client| client.blocks(Side::Solid, next..=end)).await?;
+        if blocks.is_empty() {
+            return Ok(Answer::Abstain(format!("does not show solid block {next}")));
+        }
+        for block in &blocks {
+            let Some(head) = block.head()?.filter(|_| block.is_whole()) else {
+                return Ok(Answer::Abstain(format!("block {next} does not have the id that it names")));
+            };
+            if before.is_some_and(|before| before.hash != head.parent) {
+                return Ok(Answer::Abstain(format!(
+                    "block {} does not follow the one before it",
+                    head.number
+                )));
+            }
+            if head.number == question.asof.number && head != question.asof {
+                return Ok(Answer::Conflict(format!("has block {} at final height", head.hash)));
+            }
+            if let Some(found) = block.transactions.iter().find(|tx| ours.contains(&tx.tx_id)) {
+                let hash = super::wire::hash(&found.tx_id)?;
+                return Ok(Answer::Value(Fate::Ours { hash, block: BlockRef::from(head) }));
+            }
+            if head.timestamp_ms >= expiration_ms {
+                return Ok(Answer::Value(Fate::Expired));
+            }
+            (before, next) = (Some(head), head.number + 1);
+        }
+    }
+    if last < question.asof.number {
+        return Ok(Answer::Abstain(format!("the reference is more than {LONGEST_SCAN} blocks ago")));
+    }
+    Ok(Answer::Value(Fate::Open))
+}

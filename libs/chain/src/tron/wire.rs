@@ -1,0 +1,242 @@
+//! The parts of java-tron's JSON that Bursar reads.
+//!
+//! Only what is used is named. Nodes leave defaults out and answer `{}` for "not found", so every field may be absent;
+//! whether an absent one means zero or no answer is decided where it is read.
+
+use alloy_primitives::{Address, B256, Bytes};
+use serde::Deserialize;
+use types::TxHash;
+
+use super::message::{BlockHeaderRaw, block_id, number_of};
+use crate::edge::{Block, TxRef};
+use crate::error::NodeError;
+use crate::evm::wire::WireLog;
+use crate::heads::Head;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct WireBlock {
+    #[serde(rename = "blockID", default)]
+    pub block_id: String,
+    #[serde(default)]
+    pub block_header: WireHeader,
+    #[serde(default)]
+    pub transactions: Vec<WireTransaction>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct WireHeader {
+    #[serde(default)]
+    pub raw_data: WireHeaderRaw,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireHeaderRaw {
+    pub number: i64,
+    #[serde(rename = "txTrieRoot")]
+    pub tx_trie_root: String,
+    #[serde(rename = "parentHash")]
+    pub parent_hash: String,
+    pub witness_id: i64,
+    pub witness_address: String,
+    pub version: i32,
+    #[serde(rename = "accountStateRoot")]
+    pub account_state_root: String,
+    pub timestamp: i64,
+}
+
+impl WireBlock {
+    /// `None` for `{}`: the node has no such block.
+    pub fn head(&self) -> Result<Option<Head>, NodeError> {
+        if self.block_id.is_empty() {
+            return Ok(None);
+        }
+        let raw = &self.block_header.raw_data;
+        let (hash, parent) = (hash(&self.block_id)?, hash(&raw.parent_hash)?);
+        let number = unsigned(raw.number)?;
+        if number_of(&hash) != number {
+            return Err(malformed("a block's id does not begin with its number"));
+        }
+        Ok(Some(Head { number, hash, parent, timestamp_ms: unsigned(raw.timestamp)? }))
+    }
+
+    /// Whether the id is the hash of this very header: number, parent and time are then what the producer signed.
+    pub fn is_whole(&self) -> bool {
+        let raw = &self.block_header.raw_data;
+        let bytes = |text: &str| alloy_primitives::hex::decode(text).ok();
+        let header = || {
+            Some(BlockHeaderRaw {
+                timestamp: raw.timestamp,
+                tx_trie_root: bytes(&raw.tx_trie_root)?,
+                parent_hash: bytes(&raw.parent_hash)?,
+                number: raw.number,
+                witness_id: raw.witness_id,
+                witness_address: bytes(&raw.witness_address)?,
+                version: raw.version,
+                account_state_root: bytes(&raw.account_state_root)?,
+            })
+        };
+        header().is_some_and(|header| self.block_id.parse() == Ok(block_id(&header)))
+    }
+
+    pub fn block(&self) -> Result<Option<Block>, NodeError> {
+        let Some(head) = self.head()? else { return Ok(None) };
+        let ids = self.transactions.iter().map(|tx| Ok(TxRef { hash: hash(&tx.tx_id)?, origin: None }));
+        Ok(Some(Block { head, transactions: ids.collect::<Result<_, NodeError>>()? }))
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct WireTransaction {
+    #[serde(rename = "txID", default)]
+    pub tx_id: String,
+    #[serde(default)]
+    pub raw_data_hex: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WireInfo {
+    pub id: String,
+    pub fee: i64,
+    #[serde(rename = "blockNumber")]
+    pub block_number: i64,
+    pub receipt: WireReceipt,
+    pub log: Vec<WireTronLog>,
+    /// `FAILED`, or absent.
+    pub result: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WireReceipt {
+    pub energy_usage_total: i64,
+    pub energy_fee: i64,
+    /// Of a contract call: `SUCCESS`, `REVERT`, `OUT_OF_ENERGY`, ..; absent for a transfer of TRX.
+    pub result: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WireTronLog {
+    /// Twenty bytes, without the prefix.
+    pub address: String,
+    pub topics: Vec<String>,
+    pub data: String,
+}
+
+impl WireTronLog {
+    /// In the shape of an EVM log, which it is but for its spelling.
+    pub fn log(&self) -> Result<WireLog, NodeError> {
+        let bytes =
+            |text: &str| alloy_primitives::hex::decode(text).map_err(|_| malformed("a log is not hex"));
+        let address = bytes(&self.address)?;
+        let topics = self.topics.iter().map(|topic| hash(topic).map(B256::from));
+        Ok(WireLog {
+            address: Address::try_from(address.as_slice()).map_err(|_| malformed("a log has no address"))?,
+            topics: topics.collect::<Result<_, NodeError>>()?,
+            data: Bytes::from(bytes(&self.data)?),
+            block_number: None,
+            block_hash: None,
+            transaction_hash: None,
+            log_index: None,
+            removed: false,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireAccount {
+    pub address: String,
+    pub balance: i64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WireResources {
+    #[serde(rename = "NetLimit")]
+    pub net_limit: i64,
+    #[serde(rename = "NetUsed")]
+    pub net_used: i64,
+    #[serde(rename = "EnergyLimit")]
+    pub energy_limit: i64,
+    #[serde(rename = "EnergyUsed")]
+    pub energy_used: i64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireParameters {
+    #[serde(rename = "chainParameter")]
+    pub list: Vec<WireParameter>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireParameter {
+    pub key: String,
+    pub value: i64,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireConstant {
+    pub result: WireResult,
+    pub energy_used: i64,
+    pub constant_result: Vec<String>,
+    pub transaction: WireDryRun,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireResult {
+    pub result: bool,
+    pub code: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireDryRun {
+    pub ret: Vec<WireRet>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WireRet {
+    pub ret: String,
+}
+
+/// The answer to a broadcast.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WireBroadcast {
+    pub result: bool,
+    pub code: String,
+    pub message: String,
+    #[serde(rename = "Error")]
+    pub error: Option<String>,
+}
+
+pub(super) fn hash(text: &str) -> Result<TxHash, NodeError> {
+    text.parse().map_err(|error: types::TxHashError| malformed(&error.to_string()))
+}
+
+/// Amounts, numbers and times are signed on the wire and never negative.
+pub(super) fn unsigned(value: i64) -> Result<u64, NodeError> {
+    u64::try_from(value).map_err(|_| malformed("a negative number"))
+}
+
+pub(super) fn malformed(reason: &str) -> NodeError {
+    NodeError::Malformed { reason: reason.to_owned() }
+}
+
+/// Messages of nodes are text on one path and hex of that text on another.
+pub(super) fn plain(message: &str) -> String {
+    let decoded = alloy_primitives::hex::decode(message).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    match decoded {
+        Some(text) if !text.is_empty() && !text.contains(char::is_control) => text,
+        _ => message.to_owned(),
+    }
+}

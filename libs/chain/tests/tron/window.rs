@@ -1,0 +1,123 @@
+//! The end of a window: nothing is called expired before a solid block is beyond it and every solid block was read.
+
+use chain::{Agreement, Anchor, ChainEdge as _, Fate};
+use serde_json::json;
+
+use super::kit::{Net, SLOT_MS, TRX, WINDOW_MS, payer, receiver};
+
+fn is_expired(fate: &Agreement<Fate>) -> bool {
+    matches!(fate, Agreement::Agreed { value: Fate::Expired, .. })
+}
+
+#[tokio::test]
+async fn a_window_refers_to_a_solid_block_and_counts_by_block_time() {
+    let net = Net::start(3).await;
+    net.produce(7).await;
+    let head = net.edge.head().await.unwrap();
+    let Anchor::Window { reference, expiration_ms, made_ms } = net.edge.anchor(&payer()).await.unwrap()
+    else {
+        panic!("TRON has windows")
+    };
+    let solid = net.solid().await;
+    assert_eq!((reference.number, reference.hash), (solid.number, solid.hash));
+    assert_eq!((made_ms, expiration_ms), (head.timestamp_ms, head.timestamp_ms + WINDOW_MS));
+    // A fork of everything that is not solid leaves the reference alone.
+    let signed = net.signed(net.pays_trx(1, TRX)).await;
+    net.post("admin/fork", json!({ "depth": 3, "include": false })).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    net.produce(1).await;
+    assert_eq!(net.paid(&receiver(1)).await.0, 1);
+}
+
+#[tokio::test]
+async fn a_window_is_open_until_a_solid_block_is_beyond_it() {
+    let net = Net::start(2).await;
+    let signed = net.signed(net.pays_trx(2, TRX)).await;
+    let mut expired = false;
+    for _ in 0..WINDOW_MS / SLOT_MS + 5 {
+        let asof = net.solid().await;
+        let fate = net.edge.fate(&signed.question(asof)).await;
+        let beyond = asof.timestamp_ms >= signed.expiration_ms;
+        assert_eq!(is_expired(&fate), beyond, "{fate:?} at {asof:?}");
+        if !beyond {
+            assert!(matches!(fate, Agreement::Agreed { value: Fate::Open, .. }), "{fate:?}");
+        }
+        expired |= beyond;
+        net.produce(1).await;
+    }
+    assert!(expired);
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    net.produce(1).await;
+    assert_eq!(net.paid(&receiver(2)).await.0, 0, "and from then on the bytes are dead");
+}
+
+#[tokio::test]
+async fn a_mined_transaction_is_found_though_every_node_denies_it() {
+    let net = Net::start(2).await;
+    let signed = net.signed(net.pays_trx(3, TRX)).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    net.produce(20).await;
+    for node in 0..2 {
+        net.fault(node, "empty", "gettransaction", 0).await;
+    }
+    let fate = net.edge.fate(&signed.question(net.solid().await)).await;
+    assert!(matches!(fate, Agreement::Agreed { value: Fate::Ours { .. }, .. }), "{fate:?}");
+}
+
+#[tokio::test]
+async fn mined_later_than_its_expiration_after_missed_slots_is_found() {
+    let net = Net::start(1).await;
+    let signed = net.signed(net.pays_trx(4, TRX)).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    // The next block is long after the expiration, and its parent long before.
+    net.post("admin/produce", json!({ "blocks": 1, "missed": 30 })).await;
+    assert_eq!(net.paid(&receiver(4)).await.0, 1);
+    net.solidify().await;
+    let fate = net.edge.fate(&signed.question(net.solid().await)).await;
+    assert!(matches!(fate, Agreement::Agreed { value: Fate::Ours { .. }, .. }), "{fate:?}");
+}
+
+#[tokio::test]
+async fn one_node_without_an_answer_leaves_it_undecided_among_all() {
+    let net = Net::start(3).await;
+    let signed = net.signed(net.pays_trx(5, TRX)).await;
+    net.produce(20).await;
+    let asof = net.solid().await;
+    let all = net.edge.fate(&signed.question(asof)).await;
+    let Agreement::Agreed { value: Fate::Expired, by } = all else { panic!("{all:?}") };
+    assert_eq!(by.len(), 3, "every node was asked");
+    for (what, change) in [
+        ("lite", json!({ "node": 1, "lite": true })),
+        ("without history", json!({ "node": 1, "lite": false, "history_blocks": 3 })),
+        ("lagging", json!({ "node": 1, "history_blocks": 0, "lag": 12 })),
+    ] {
+        net.node(change).await;
+        net.produce(12).await;
+        let asof = net.solid().await;
+        match net.edge.fate(&signed.question(asof)).await {
+            Agreement::Agreed { value: Fate::Expired, by } => {
+                assert_eq!(by.len(), 2, "{what}: a node that cannot know is not among those that agree");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    net.node(json!({ "node": 1, "lag": 0 })).await;
+    net.fault(1, "truncated", "getblockbylimitnext", 1).await;
+    net.fault(2, "rate_limit", "getblockbylimitnext", 1).await;
+    let fate = net.edge.fate(&signed.question(asof)).await;
+    assert!(matches!(fate, Agreement::TooFew { .. }), "{fate:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_known_to_one_node_alone_is_not_gone() {
+    let net = Net::start(2).await;
+    net.node(json!({ "node": 1, "isolated": true })).await;
+    let signed = net.signed(net.pays_trx(6, TRX)).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    net.produce(2).await;
+    let fate = net.edge.fate(&signed.question(net.solid().await)).await;
+    assert!(!is_expired(&fate), "{fate:?}");
+    net.solidify().await;
+    let fate = net.edge.fate(&signed.question(net.solid().await)).await;
+    assert!(matches!(fate, Agreement::Agreed { value: Fate::Ours { .. }, .. }), "{fate:?}");
+}
