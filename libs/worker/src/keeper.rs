@@ -1,0 +1,88 @@
+//! Heartbeats: the lock longer, the sign of life, the state, at a steady rhythm from a task of its own.
+//!
+//! Invariant: a worker whose cycle hangs past its deadline sends no more heartbeats, so that its orchestrator ends it; one
+//! that is only cut off from Redis keeps what it holds and comes back by itself.
+
+use std::error::Error;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::claim::{Claim, Taken};
+use crate::keys::Timing;
+use crate::redis::RedisError;
+use crate::runtime::{Shared, Standing};
+
+/// How soon Redis is tried again: a fraction of a heartbeat, so that an outage costs little more than itself.
+pub(crate) fn retry_pause(timing: &Timing) -> Duration {
+    (timing.heartbeat_interval / 4).clamp(Duration::from_millis(20), Duration::from_secs(2))
+}
+
+/// Beats until dropped.
+pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
+    let timing = shared.settings.timing;
+    let mut silent = false;
+    loop {
+        let pause = if hangs(&shared) {
+            tracing::error!(worker = %shared.settings.id, "the cycle hangs past its deadline; no more heartbeats");
+            timing.heartbeat_interval
+        } else {
+            match beat(&shared, &claim).await {
+                Ok(()) => {
+                    if silent {
+                        tracing::info!(worker = %shared.settings.id, "Redis is back");
+                    }
+                    silent = false;
+                    timing.heartbeat_interval
+                }
+                Err(error) => {
+                    shared.away();
+                    if !silent {
+                        tracing::warn!(worker = %shared.settings.id, error = &error as &dyn Error, "no heartbeat sent");
+                    }
+                    silent = true;
+                    retry_pause(&timing)
+                }
+            }
+        };
+        // The time that the call took is part of the rhythm.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.fresh.notified() => {}
+        }
+    }
+}
+
+async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
+    let standing = shared.standing.borrow().clone();
+    let known = match standing {
+        Standing::Held(held) | Standing::Away(Some(held)) => Some(held),
+        Standing::Away(None) => None,
+        Standing::Alone | Standing::Lost(_) => return Ok(()),
+    };
+    if let Some(held) = known
+        && let Some(until) = claim.beat(&shared.snapshot()).await?
+    {
+        shared.standing.send_replace(Standing::Held(crate::claim::Held { until, ..held }));
+        return Ok(());
+    }
+    // Never held, expired during an outage, or gone with the data of a Redis that was restarted: take it, if it is free.
+    match claim.take().await? {
+        Taken::Ours(held) => {
+            tracing::warn!(worker = %shared.settings.id, token = held.token, "the lock was taken anew");
+            shared.change(|state| state.fencing_token = Some(held.token));
+            shared.standing.send_replace(Standing::Held(held));
+            claim.beat(&shared.snapshot()).await?;
+        }
+        Taken::Busy(by) | Taken::Refused(by) => {
+            tracing::error!(worker = %shared.settings.id, by, "the lock went to another; stopping");
+            shared.standing.send_replace(Standing::Lost(by));
+        }
+    }
+    Ok(())
+}
+
+fn hangs(shared: &Shared) -> bool {
+    let overdue_at = *shared.overdue_at.lock().unwrap_or_else(PoisonError::into_inner);
+    // A cycle that can be cancelled is, at its deadline; only one that blocks its thread is still there a while later.
+    overdue_at.is_some_and(|at| Instant::now() > at + shared.settings.timing.heartbeat_interval)
+}
