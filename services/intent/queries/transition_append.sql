@@ -1,8 +1,7 @@
--- $1 request, $2 first sequence, $3 froms, $4 tos, $5 actor, $6 details, $7 when, $8 topic of the watchers
+-- $1 requests, $2 sequences, $3 froms, $4 tos, $5 actors, $6 details, $7 when, $8 topic of the watchers
 WITH added AS (
     INSERT INTO transitions (request_id, sequence, from_status, to_status, actor, detail, at)
-    SELECT $1, $2 + step.place - 1, step.from_status, step.to_status, $5, step.detail, $7
-    FROM unnest($3::text[], $4::text[], $6::text[]) WITH ORDINALITY AS step (from_status, to_status, detail, place)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[])
     RETURNING 1
 )
 SELECT

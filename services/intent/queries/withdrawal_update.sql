@@ -1,5 +1,16 @@
--- Compare-and-set: $2 is the sequence that was read, $3 the new one.
-UPDATE withdrawal_requests SET
-    last_sequence = $3, status = $4, blocked_reason = $5, blocked_changed_at = $6, failure_reason = $7,
-    final_tx_hash = $8, final_block = $9, updated_at = $10, approved_at = $11, queued_at = $12, finished_at = $13
-WHERE id = $1 AND last_sequence = $2
+-- One array for each column. Compare-and-set: $2 are the sequences that were read, $3 the new ones.
+UPDATE withdrawal_requests AS request SET
+    last_sequence = n.sequence, status = n.status, blocked_reason = n.blocked_reason,
+    blocked_changed_at = n.blocked_changed_at, failure_reason = n.failure_reason, final_tx_hash = n.final_tx_hash,
+    final_block = n.final_block, updated_at = n.updated_at, approved_at = n.approved_at, queued_at = n.queued_at,
+    finished_at = n.finished_at
+FROM unnest(
+    $1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], $8::text[],
+    $9::bigint[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[]
+) AS n (
+    id, read, sequence, status, blocked_reason, blocked_changed_at, failure_reason, final_tx_hash,
+    final_block, updated_at, approved_at, queued_at, finished_at
+)
+WHERE request.id = n.id AND request.last_sequence = n.read
+  -- Said twice, so that whatever the plan of the join, only these rows are read.
+  AND request.id = ANY ((SELECT $1::uuid[])::uuid[])

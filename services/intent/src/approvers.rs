@@ -7,37 +7,59 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ed25519_dalek::VerifyingKey;
 
-/// Public keys by name. Names are those of the approvers' API keys. Clones share one table.
+/// One who may approve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approver {
+    pub key: VerifyingKey,
+    /// Who they are: two names of one person count once, and neither approves what that person asked for.
+    pub person: String,
+}
+
+/// Approvers by name. Names are those of their API keys. Clones share one table.
 #[derive(Debug, Clone, Default)]
 pub struct Approvers {
-    keys: Arc<RwLock<BTreeMap<String, VerifyingKey>>>,
+    known: Arc<RwLock<BTreeMap<String, Approver>>>,
 }
 
 impl Approvers {
-    pub fn new(keys: BTreeMap<String, VerifyingKey>) -> Self {
-        Self { keys: Arc::new(RwLock::new(keys)) }
+    pub fn new(known: BTreeMap<String, Approver>) -> Self {
+        Self { known: Arc::new(RwLock::new(known)) }
     }
 
     /// Replaces the table for every decision from now on.
-    pub fn replace(&self, keys: BTreeMap<String, VerifyingKey>) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    pub fn replace(&self, known: BTreeMap<String, Approver>) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    pub fn key(&self, name: &str) -> Option<VerifyingKey> {
-        self.read(|keys| keys.get(name).copied())
+    pub fn find(&self, name: &str) -> Option<Approver> {
+        self.read(|known| known.get(name).cloned())
+    }
+
+    /// Who a name stands for; a name that is not configured stands for itself.
+    pub fn person(&self, name: &str) -> String {
+        self.find(name).map_or_else(|| name.to_owned(), |approver| approver.person)
+    }
+
+    /// The other names of whoever this name stands for.
+    pub fn aliases(&self, name: &str) -> Vec<String> {
+        let person = self.person(name);
+        self.read(|known| {
+            let others = known.iter().filter(|(other, it)| *other != name && it.person == person);
+            others.map(|(other, _)| other.clone()).collect()
+        })
     }
 
     pub fn is_known(&self, name: &str) -> bool {
-        self.read(|keys| keys.contains_key(name))
+        self.read(|known| known.contains_key(name))
     }
 
     pub fn count(&self) -> usize {
         self.read(BTreeMap::len)
     }
 
-    fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, VerifyingKey>) -> T) -> T {
+    fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, Approver>) -> T) -> T {
         // The table is replaced whole: a panic elsewhere cannot have left it half written.
-        look(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -68,7 +90,9 @@ mod tests {
         let approvers = Approvers::default();
         let clone = approvers.clone();
         let key = read_key("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a").unwrap();
-        approvers.replace(BTreeMap::from([("ann".to_owned(), key)]));
-        assert!(clone.is_known("ann") && clone.key("ann") == Some(key) && clone.count() == 1);
+        let ann = Approver { key, person: "ann smith".to_owned() };
+        approvers.replace(BTreeMap::from([("ann".to_owned(), ann.clone())]));
+        assert!(clone.is_known("ann") && clone.find("ann") == Some(ann) && clone.count() == 1);
+        assert_eq!((clone.person("ann").as_str(), clone.person("bob").as_str()), ("ann smith", "bob"));
     }
 }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ed25519_dalek::VerifyingKey;
 use service::config::Reader;
 
-use crate::approvers::read_key;
+use crate::approvers::{Approver, read_key};
 
 /// `[clients.execution]`, `[approvers.<name>]` and `[policy]`.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub execution: rpc::ClientConfig,
-    /// Public keys of the approvers, by the name of their API key.
-    pub approvers: BTreeMap<String, VerifyingKey>,
+    /// The approvers, by the name of their API key.
+    pub approvers: BTreeMap<String, Approver>,
     /// What an asset without a policy demands; without this, its withdrawals are refused.
     pub default_required_approvals: Option<u32>,
 }
@@ -24,9 +23,11 @@ impl Config {
     /// Reads the settings; mistakes are noted on the reader.
     pub fn read(reader: &Reader) -> Option<Self> {
         let execution = service::config::client(reader, "execution");
-        let approvers = reader.map("approvers", |_, entry| {
+        let approvers = reader.map("approvers", |name, entry| {
+            let person = entry.opt::<String>("person").unwrap_or_else(|| name.to_owned());
             let text = entry.req::<String>("public_key")?;
-            read_key(&text).map_err(|why| entry.wrong("public_key", why)).ok()
+            let key = read_key(&text).map_err(|why| entry.wrong("public_key", why)).ok()?;
+            Some(Approver { key, person })
         });
         let policy = reader.section("policy");
         let required = policy.opt::<u32>("default_required_approvals");
@@ -41,9 +42,9 @@ impl Config {
     }
 }
 
-fn same_key(approvers: &BTreeMap<String, VerifyingKey>) -> Option<(&str, &str)> {
-    approvers.iter().enumerate().find_map(|(index, (name, key))| {
-        let twin = approvers.iter().take(index).find(|(_, other)| *other == key)?;
+fn same_key(approvers: &BTreeMap<String, Approver>) -> Option<(&str, &str)> {
+    approvers.iter().enumerate().find_map(|(index, (name, approver))| {
+        let twin = approvers.iter().take(index).find(|(_, other)| other.key == approver.key)?;
         Some((twin.0.as_str(), name.as_str()))
     })
 }

@@ -117,12 +117,15 @@ mod tests {
     use ed25519_dalek::SigningKey;
 
     use super::*;
+    use crate::approvers::Approver;
 
     fn known(names: &[&str]) -> Approvers {
         let key = |n: usize| SigningKey::from_bytes(&[u8::try_from(n + 1).unwrap(); 32]).verifying_key();
-        Approvers::new(BTreeMap::from_iter(
-            names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), key(n))),
-        ))
+        let approver = |(n, name): (usize, &&str)| {
+            let name = (*name).to_owned();
+            (name.clone(), Approver { key: key(n), person: name })
+        };
+        Approvers::new(BTreeMap::from_iter(names.iter().enumerate().map(approver)))
     }
 
     fn draft(tiers: &[(&str, u32)], approvers: &[&str]) -> Draft {

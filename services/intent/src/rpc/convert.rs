@@ -152,6 +152,7 @@ pub(super) fn withdrawal(from: &Withdrawal) -> pb::Withdrawal {
         blocked_reason: blocked.unwrap_or_default(),
         failure_reason: state.failure_reason().unwrap_or_default().to_owned(),
         requested_by: from.requested_by.clone(),
+        on_behalf_of: from.payload.on_behalf_of.clone(),
         required_approvals: from.required_approvals,
         approvals: from.approvals.iter().map(approval).collect(),
         final_tx_hash: hash,

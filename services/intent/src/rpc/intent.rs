@@ -180,6 +180,7 @@ fn draft(request: pb::CreateWithdrawalRequest) -> Draft {
         memo: request.memo,
         priority: convert::priority_from(request.priority),
         labels: request.labels.into_iter().collect(),
+        on_behalf_of: request.on_behalf_of,
     }
 }
 

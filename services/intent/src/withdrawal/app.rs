@@ -8,6 +8,7 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
+use telemetry::crash_point;
 use types::WithdrawalId;
 
 use super::domain::{Blockage, Handover, State};
@@ -17,6 +18,7 @@ use super::import::ImportDraft;
 use super::list::Page;
 use super::repo::{self, Transition};
 use super::request::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawal};
+use super::together::{self, Desk};
 use super::{handover, measure};
 use crate::approvers::Approvers;
 use crate::violation::Violation;
@@ -30,14 +32,17 @@ const MAX_HISTORY: u32 = 10_000;
 #[derive(Debug, Clone)]
 pub struct Withdrawals {
     pub(super) pool: PgPool,
-    pub(super) approvers: Approvers,
+    /// Where approvals and reports of progress are written together.
+    pub(super) desk: Desk,
     /// What an asset without a policy demands; `None` refuses its withdrawals.
     default_required_approvals: Option<u32>,
 }
 
 impl Withdrawals {
+    /// Call it inside a Tokio runtime: it starts the writer of what arrives together, which ends with the last clone.
     pub fn new(pool: PgPool, approvers: Approvers, default_required_approvals: Option<u32>) -> Self {
-        Self { pool, approvers, default_required_approvals }
+        let desk = together::start(pool.clone(), approvers);
+        Self { pool, desk, default_required_approvals }
     }
 
     /// Stores a request, or returns the one that the same caller stored before under the same key.
@@ -82,10 +87,13 @@ impl Withdrawals {
             measure::limit_exceeded(&limit);
             return Err(WithdrawalError::LimitExceeded(Box::new(limit)));
         }
+        crash_point("intent.before_create");
         tx.commit().await?;
+        crash_point("intent.after_create");
         tracing::info!(
             withdrawal_id = %withdrawal.id, user_id = %payload.user_id, chain = %payload.chain, asset = %payload.asset,
-            amount = payload.amount_text(), requested_by, required_approvals = required, "withdrawal requested"
+            amount = payload.amount_text(), requested_by, on_behalf_of = payload.on_behalf_of,
+            required_approvals = required, "withdrawal requested"
         );
         measure::created(&withdrawal);
         Ok(withdrawal)

@@ -4,7 +4,7 @@
 //! arguments. It never changes the state: reaching the quorum is an event for `domain`.
 //!
 //! Invariants: a counted approval was signed by its approver over exactly this payment and has not expired; nobody approves
-//! their own request; one person counts once.
+//! what they asked for or what was asked for on their behalf; one person counts once, whatever their names.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -39,8 +39,12 @@ pub struct Consent {
 pub struct Electorate<'a> {
     /// The approver's public key, if one is configured.
     pub key: Option<&'a VerifyingKey>,
+    /// Who the approver is; their own name unless configured otherwise.
+    pub person: &'a str,
     /// The policy's list; empty admits every approver.
     pub approvers: &'a [String],
+    /// Names that are the same person's as the approver's.
+    pub aliases: &'a [String],
 }
 
 /// What a consent does.
@@ -48,7 +52,8 @@ pub struct Electorate<'a> {
 pub enum Decision {
     /// This very consent was recorded before.
     AlreadyRecorded,
-    /// It counts. `renews` when the approver's earlier one has expired.
+    /// It counts. `renews` when the approver's earlier one has expired. Of a request that is on its way already the quorum is
+    /// one that had expired and holds again.
     Counts { quorum: bool, renews: bool },
 }
 
@@ -101,10 +106,15 @@ pub fn decide(
     if earlier.is_some_and(|a| a.signature == consent.signature && a.expires_at == consent.expires_at) {
         return Ok(Decision::AlreadyRecorded);
     }
-    if withdrawal.state.status() != Status::Pending {
+    if !takes_approvals(withdrawal, now) {
         return Err(Refusal::NotPending(withdrawal.state.status()));
     }
-    if consent.approver == withdrawal.requested_by {
+    let askers = [withdrawal.requested_by.as_str(), withdrawal.payload.on_behalf_of.as_str()];
+    let asked = |name: &str| askers.contains(&name);
+    if asked(&consent.approver)
+        || asked(electorate.person)
+        || electorate.aliases.iter().any(|name| asked(name))
+    {
         return Err(Refusal::Requester);
     }
     let key = electorate.key.ok_or(Refusal::UnknownApprover)?;
@@ -126,10 +136,26 @@ pub fn decide(
         Some(_) => true,
         None => false,
     };
+    // The signer counts persons, so a second name of one of them makes no quorum here either.
+    if usable(&withdrawal.approvals, now).any(|approval| electorate.aliases.contains(&approval.approver)) {
+        return Err(Refusal::AlreadyApproved);
+    }
     // The signer refuses expired ones, so they do not make a quorum here either.
     let others = usable(&withdrawal.approvals, now).filter(|a| a.approver != consent.approver).count();
     let quorum = u32::try_from(others + 1).unwrap_or(u32::MAX) >= withdrawal.required_approvals;
     Ok(Decision::Counts { quorum, renews })
+}
+
+/// Whether more approvals are wanted: before the quorum, and again when so many expired on the way that it no longer holds.
+fn takes_approvals(withdrawal: &Withdrawal, now: DateTime<Utc>) -> bool {
+    match withdrawal.state.status() {
+        Status::Pending => true,
+        Status::Approved | Status::Queued => {
+            let holding = usable(&withdrawal.approvals, now).count();
+            u32::try_from(holding).unwrap_or(u32::MAX) < withdrawal.required_approvals
+        }
+        Status::Completed | Status::Failed | Status::Rejected | Status::Cancelled => false,
+    }
 }
 
 /// The approvals that still count at `now`.
@@ -174,6 +200,7 @@ mod tests {
                 memo: String::new(),
                 priority: Priority::Normal,
                 labels: BTreeMap::new(),
+                on_behalf_of: String::new(),
             },
             requested_by: "alice".to_owned(),
             required_approvals,
@@ -196,7 +223,9 @@ mod tests {
 
     fn judge(withdrawal: &Withdrawal, consent: &Consent) -> Result<Decision, Refusal> {
         let key = key(&consent.approver).verifying_key();
-        decide(withdrawal, consent, Electorate { key: Some(&key), approvers: &[] }, now())
+        let electorate =
+            Electorate { key: Some(&key), person: &consent.approver, approvers: &[], aliases: &[] };
+        decide(withdrawal, consent, electorate, now())
     }
 
     fn record(withdrawal: &mut Withdrawal, consent: Consent) {
@@ -246,6 +275,52 @@ mod tests {
         record(&mut withdrawal, bob);
         let renewed = sign(&withdrawal, "ann", now() + TimeDelta::hours(1));
         assert_eq!(judge(&withdrawal, &renewed), Ok(Decision::Counts { quorum: true, renews: true }));
+    }
+
+    #[test]
+    fn a_quorum_that_expired_on_the_way_is_renewed_and_one_that_holds_is_not_added_to() {
+        let mut withdrawal = request(2);
+        for name in ["ann", "bob"] {
+            let consent = sign(&withdrawal, name, now() + TimeDelta::hours(1));
+            record(&mut withdrawal, consent);
+        }
+        withdrawal.state = State::Approved { approved_at: now() };
+        let cid = sign(&withdrawal, "cid", now() + TimeDelta::hours(1));
+        assert_eq!(judge(&withdrawal, &cid), Err(Refusal::NotPending(Status::Approved)));
+        withdrawal.approvals[0].expires_at = now();
+        let renewed = sign(&withdrawal, "ann", now() + TimeDelta::hours(2));
+        assert_eq!(judge(&withdrawal, &renewed), Ok(Decision::Counts { quorum: true, renews: true }));
+        let bob = sign(&withdrawal, "bob", now() + TimeDelta::hours(2));
+        assert_eq!(judge(&withdrawal, &bob), Err(Refusal::AlreadyApproved), "his still holds");
+        assert_eq!(judge(&withdrawal, &cid), Ok(Decision::Counts { quorum: true, renews: false }));
+        withdrawal.state = State::Rejected { reason: "no".to_owned(), finished_at: now() };
+        assert_eq!(judge(&withdrawal, &cid), Err(Refusal::NotPending(Status::Rejected)));
+    }
+
+    #[test]
+    fn neither_who_asked_nor_for_whom_nor_another_name_of_theirs_approves() {
+        let mut withdrawal = request(2);
+        withdrawal.payload.on_behalf_of = "carol".to_owned();
+        let judge_as = |withdrawal: &Withdrawal, name: &str, person: &str, aliases: &[String]| {
+            let key = key(name).verifying_key();
+            let consent = sign(withdrawal, name, now() + TimeDelta::hours(1));
+            let electorate = Electorate { key: Some(&key), person, approvers: &[], aliases };
+            decide(withdrawal, &consent, electorate, now())
+        };
+        for (name, person, alias) in [
+            ("alice", "alice", "x"),
+            ("carol", "carol", "x"),
+            ("caro-2", "carol", "x"),
+            ("ali-2", "a", "alice"),
+        ] {
+            let refused = judge_as(&withdrawal, name, person, &[alias.to_owned()]);
+            assert_eq!(refused, Err(Refusal::Requester), "{name}");
+        }
+        let ann = sign(&withdrawal, "ann", now() + TimeDelta::hours(1));
+        record(&mut withdrawal, ann);
+        let twin = judge_as(&withdrawal, "ann-2", "ann", &["ann".to_owned()]);
+        assert_eq!(twin, Err(Refusal::AlreadyApproved));
+        assert!(judge_as(&withdrawal, "bob", "bob", &[]).is_ok());
     }
 
     proptest! {

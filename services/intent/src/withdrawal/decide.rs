@@ -2,19 +2,25 @@
 //!
 //! Owns these use cases. The quorum, the approved state and the message to execution are one transaction: execution is told if
 //! and only if the request is approved.
+//!
+//! Approvals may expire after the quorum and before anything is signed; execution then waits. Where that could hurt, and what
+//! holds: a renewal is written with its message under the request's lock, so two of them at one moment make one quorum; the
+//! message follows the request in the order of its aggregate and carries a revision; what is lost is told again. Nothing is
+//! signed in between, because the signer counts the approvals itself.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
+use telemetry::{crash_point_of, propagation};
 use types::WithdrawalId;
 
 use super::app::Withdrawals;
-use super::approval::{self, Approval, Consent, Decision, Electorate, Refusal};
-use super::domain::{Event, Status, Step};
+use super::approval::{self, Approval, Consent};
+use super::domain::{Event, Step};
 use super::error::WithdrawalError;
+use super::measure;
 use super::repo::{self, Note};
 use super::request::Withdrawal;
-use super::{handover, measure};
-use crate::policy;
+use super::together::{Call, Told};
 
 /// Who ends a request.
 #[derive(Debug, Clone, Copy)]
@@ -27,42 +33,22 @@ pub struct Ender<'a> {
 impl Withdrawals {
     /// Records a signed approval; the one that makes the quorum hands the request to execution.
     pub async fn approve(&self, id: WithdrawalId, consent: Consent) -> Result<Withdrawal, WithdrawalError> {
-        let mut tx = self.pool.begin().await?;
-        let mut withdrawal = repo::lock_in(&mut tx, id).await?;
-        let now = time_of_change(&mut tx, &withdrawal).await?;
-        let policy =
-            policy::repo::find_in(&mut tx, &withdrawal.payload.chain, &withdrawal.payload.asset).await?;
-        let key = self.approvers.key(&consent.approver);
-        let electorate = Electorate {
-            key: key.as_ref(),
-            approvers: policy.as_ref().map_or(&[][..], |policy| &policy.approvers),
-        };
-        let (quorum, renews) = match approval::decide(&withdrawal, &consent, electorate, now) {
-            Ok(Decision::AlreadyRecorded) => return Ok(withdrawal),
-            Ok(Decision::Counts { quorum, renews }) => (quorum, renews),
-            Err(refusal) => {
-                refuse_in(&mut tx, withdrawal, &consent.approver, &refusal, now).await?;
-                tx.commit().await?;
-                return Err(WithdrawalError::Refused(refusal));
-            }
-        };
-        repo::put_approval_in(&mut tx, &withdrawal, &consent, now).await?;
-        let read = withdrawal.sequence;
         let approver = consent.approver.clone();
-        count(&mut withdrawal, consent, now);
-        let mut notes = vec![counted(&withdrawal, renews, now)];
-        if quorum && let Step::Changed(changes) = withdrawal.state.apply(&Event::QuorumReached, now)? {
-            notes.extend(follow(&mut withdrawal, changes));
+        let call = Call::Approve { id, consent, trace: propagation::current() };
+        match self.desk.call(call).await? {
+            Told::Nothing(withdrawal) => Ok(withdrawal),
+            Told::Changed { withdrawal, notes, quorum } => {
+                tracing::info!(withdrawal_id = %id, approver, quorum, "withdrawal approved by one");
+                measure::changed(&withdrawal, &notes);
+                Ok(withdrawal)
+            }
+            Told::Refused { refusal, times } => {
+                tracing::warn!(withdrawal_id = %id, approver, reason = refusal.reason(), times, "approval refused");
+                measure::refused(&refusal);
+                Err(WithdrawalError::Refused(refusal))
+            }
+            Told::Illegal { illegal, .. } => Err(illegal.into()),
         }
-        finish(&mut withdrawal, &notes, now);
-        repo::update_in(&mut tx, &withdrawal, read, &notes, &approver).await?;
-        if quorum {
-            handover::enqueue_in(&mut tx, &withdrawal, now).await?;
-        }
-        tx.commit().await?;
-        tracing::info!(withdrawal_id = %id, approver, quorum, "withdrawal approved by one");
-        measure::changed(&withdrawal, &notes);
-        Ok(withdrawal)
     }
 
     /// Ends a pending request on an approver's word.
@@ -119,7 +105,9 @@ impl Withdrawals {
         let notes = follow(&mut withdrawal, changes);
         finish(&mut withdrawal, &notes, now);
         repo::update_in(&mut tx, &withdrawal, read, &notes, actor).await?;
+        crash_point_of("intent.before_progress", event.name());
         tx.commit().await?;
+        crash_point_of("intent.after_progress", event.name());
         tracing::info!(withdrawal_id = %id, actor, event = event.name(), status = %withdrawal.state.status(), "withdrawal changed");
         measure::changed(&withdrawal, &notes);
         Ok(withdrawal)
@@ -136,7 +124,7 @@ async fn time_of_change(
 }
 
 /// Moves the request along the changes and says what to write down.
-fn follow(withdrawal: &mut Withdrawal, changes: Vec<super::domain::Change>) -> Vec<Note> {
+pub(super) fn follow(withdrawal: &mut Withdrawal, changes: Vec<super::domain::Change>) -> Vec<Note> {
     let mut notes = Vec::with_capacity(changes.len());
     for change in changes {
         notes.push(Note {
@@ -154,7 +142,7 @@ fn finish(withdrawal: &mut Withdrawal, notes: &[Note], now: DateTime<Utc>) {
     withdrawal.updated_at = now;
 }
 
-fn count(withdrawal: &mut Withdrawal, consent: Consent, now: DateTime<Utc>) {
+pub(super) fn count(withdrawal: &mut Withdrawal, consent: Consent, now: DateTime<Utc>) {
     withdrawal.approvals.retain(|approval| approval.approver != consent.approver);
     withdrawal.approvals.push(Approval {
         approver: consent.approver,
@@ -164,31 +152,10 @@ fn count(withdrawal: &mut Withdrawal, consent: Consent, now: DateTime<Utc>) {
     });
 }
 
-fn counted(withdrawal: &Withdrawal, renews: bool, now: DateTime<Utc>) -> Note {
+pub(super) fn counted(withdrawal: &Withdrawal, renews: bool, now: DateTime<Utc>) -> Note {
     let counting = approval::usable(&withdrawal.approvals, now).count();
     let word = if renews { "approval renewed" } else { "approved" };
     let detail = format!("{word}, {counting} of {}", withdrawal.required_approvals);
-    Note { from: Some(Status::Pending), to: Status::Pending, detail }
-}
-
-/// Writes a refused approval down: always in the audit table, and once per approver and reason in the history, as long as the
-/// request is pending (the history of what ended is closed).
-async fn refuse_in(
-    tx: &mut PgConnection,
-    mut withdrawal: Withdrawal,
-    approver: &str,
-    refusal: &Refusal,
-    now: DateTime<Utc>,
-) -> Result<(), WithdrawalError> {
-    let times = repo::put_refusal_in(tx, withdrawal.id, approver, refusal).await?;
-    tracing::warn!(withdrawal_id = %withdrawal.id, approver, reason = refusal.reason(), times, "approval refused");
-    measure::refused(refusal);
-    if times > 1 || withdrawal.state.status() != Status::Pending {
-        return Ok(());
-    }
-    let read = withdrawal.sequence;
-    let detail = format!("approval refused: {refusal}");
-    let notes = [Note { from: Some(Status::Pending), to: Status::Pending, detail }];
-    finish(&mut withdrawal, &notes, now);
-    repo::update_in(tx, &withdrawal, read, &notes, approver).await
+    let status = withdrawal.state.status();
+    Note { from: Some(status), to: status, detail }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, UserId};
 
-use super::request::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_text};
+use super::request::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_name, check_text};
 use crate::catalogue::Entry;
 use crate::violation::Violation;
 
@@ -24,6 +24,7 @@ pub struct Draft {
     /// `None` when the caller sent a number that names no priority.
     pub priority: Option<Priority>,
     pub labels: BTreeMap<String, String>,
+    pub on_behalf_of: String,
 }
 
 /// The fields that stand alone; `None` for each that is wrong.
@@ -51,6 +52,7 @@ impl Draft {
         };
         wrong.extend(check_text("memo", &self.memo, MAX_MEMO_CHARS).err());
         wrong.extend(check_labels(&self.labels));
+        wrong.extend(check_name("on_behalf_of", &self.on_behalf_of).err());
         if self.priority.is_none() {
             wrong.push(Violation::new("priority", "is not a known priority"));
         }
@@ -89,6 +91,7 @@ impl Draft {
             memo: self.memo,
             priority: self.priority?,
             labels: self.labels,
+            on_behalf_of: self.on_behalf_of,
         })
     }
 
@@ -106,6 +109,7 @@ impl Draft {
             ("memo", self.memo == payload.memo),
             ("priority", self.priority == Some(payload.priority)),
             ("labels", self.labels == payload.labels),
+            ("on_behalf_of", self.on_behalf_of == payload.on_behalf_of),
             // Another caller's key is no way to see another caller's request.
             ("requested_by", requested_by == stored.requested_by),
         ];

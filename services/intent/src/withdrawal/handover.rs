@@ -4,11 +4,13 @@
 //! as its aggregate, so that everything about one withdrawal arrives in order.
 
 use chrono::{DateTime, Utc};
-use db::outbox::{self, Message};
-use prost::Message as _;
-use proto::execution::v1::{ApprovalProof, EnqueueWithdrawalRequest, ImportJobRequest};
+use db::outbox::{self, Message, Traced};
+use proto::execution::v1::{
+    ApprovalProof, EnqueueWithdrawalRequest, ImportJobRequest, RenewApprovalsRequest,
+};
 use proto::time::timestamp;
 use sqlx::PgConnection;
+use telemetry::TraceContext;
 
 use super::approval::usable;
 use super::error::WithdrawalError;
@@ -16,23 +18,37 @@ use super::request::{ImportedPayment, Withdrawal};
 
 /// `EnqueueWithdrawalRequest` for execution.
 pub const ENQUEUE: &str = "execution.EnqueueWithdrawal";
+/// `RenewApprovalsRequest` for execution.
+pub const RENEW: &str = "execution.RenewApprovals";
 /// `ImportJobRequest` for execution.
 pub const IMPORT: &str = "execution.ImportJob";
 
+/// A message to execution, to be written with the change it tells of.
+#[derive(Debug, Clone)]
+pub struct Parcel {
+    aggregate: String,
+    topic: &'static str,
+    payload: Vec<u8>,
+}
+
+impl Parcel {
+    fn new(withdrawal: &Withdrawal, topic: &'static str, message: &impl prost::Message) -> Self {
+        Self { aggregate: withdrawal.id.to_string(), topic, payload: message.encode_to_vec() }
+    }
+
+    /// Whether it is the first that execution hears of the request.
+    pub fn begins(&self) -> bool {
+        self.topic == ENQUEUE
+    }
+
+    fn message(&self) -> Message<'_> {
+        Message { aggregate: &self.aggregate, topic: self.topic, payload: &self.payload }
+    }
+}
+
 /// Hands an approved request over, with the approvals that made its quorum.
-pub async fn enqueue_in(
-    tx: &mut PgConnection,
-    withdrawal: &Withdrawal,
-    now: DateTime<Utc>,
-) -> Result<(), WithdrawalError> {
+pub fn enqueue(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Parcel {
     let payload = &withdrawal.payload;
-    let approvals = usable(&withdrawal.approvals, now)
-        .map(|approval| ApprovalProof {
-            approver: approval.approver.clone(),
-            signature: approval.signature.to_vec(),
-            expires_at: Some(timestamp(approval.expires_at)),
-        })
-        .collect();
     let message = EnqueueWithdrawalRequest {
         withdrawal_id: withdrawal.id.to_string(),
         chain: payload.chain.to_string(),
@@ -41,9 +57,32 @@ pub async fn enqueue_in(
         destination: payload.destination.to_string(),
         priority: payload.priority.to_string(),
         requested_by: withdrawal.requested_by.clone(),
-        approvals,
+        on_behalf_of: payload.on_behalf_of.clone(),
+        approvals: proofs(withdrawal, now),
     };
-    write_in(tx, withdrawal, ENQUEUE, &message.encode_to_vec()).await
+    Parcel::new(withdrawal, ENQUEUE, &message)
+}
+
+/// Hands over the approvals of a quorum that had expired and holds again. Comes after the request itself, in order.
+pub fn renew(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Parcel {
+    let message = RenewApprovalsRequest {
+        withdrawal_id: withdrawal.id.to_string(),
+        approvals: proofs(withdrawal, now),
+        // Every change of the request adds to it, so a later renewal has a higher one.
+        revision: withdrawal.sequence,
+    };
+    Parcel::new(withdrawal, RENEW, &message)
+}
+
+/// The approvals that hold at `now`.
+fn proofs(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Vec<ApprovalProof> {
+    usable(&withdrawal.approvals, now)
+        .map(|approval| ApprovalProof {
+            approver: approval.approver.clone(),
+            signature: approval.signature.to_vec(),
+            expires_at: Some(timestamp(approval.expires_at)),
+        })
+        .collect()
 }
 
 /// Hands an imported payment over, to be watched to its end.
@@ -63,16 +102,19 @@ pub async fn import_in(
         tx_hash: payment.tx_hash.to_string(),
         created_at: Some(timestamp(withdrawal.created_at)),
     };
-    write_in(tx, withdrawal, IMPORT, &message.encode_to_vec()).await
+    outbox::enqueue_in(tx, &Parcel::new(withdrawal, IMPORT, &message).message()).await?;
+    Ok(())
 }
 
-async fn write_in(
+/// Writes messages of several requests, each as part of its own trace.
+pub async fn write_many_in(
     tx: &mut PgConnection,
-    withdrawal: &Withdrawal,
-    topic: &str,
-    payload: &[u8],
+    parcels: &[(Parcel, TraceContext)],
 ) -> Result<(), WithdrawalError> {
-    let aggregate = withdrawal.id.to_string();
-    outbox::enqueue_in(tx, &Message { aggregate: &aggregate, topic, payload }).await?;
+    let traced: Vec<Traced<'_>> = parcels
+        .iter()
+        .map(|(parcel, trace)| Traced { message: parcel.message(), trace: Some(trace) })
+        .collect();
+    outbox::enqueue_many_in(tx, &traced).await?;
     Ok(())
 }

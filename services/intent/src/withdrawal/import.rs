@@ -62,6 +62,7 @@ impl ImportDraft {
             memo: String::new(),
             priority: Priority::Normal,
             labels: std::collections::BTreeMap::new(),
+            on_behalf_of: String::new(),
         };
         Ok((payload, ImportedPayment { from_address, tx_hash: self.tx_hash }))
     }

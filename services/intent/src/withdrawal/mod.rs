@@ -9,12 +9,14 @@ pub mod error;
 pub mod handover;
 pub mod import;
 pub mod list;
+mod many;
 pub mod measure;
 mod progress;
 pub mod repo;
 pub mod request;
 mod row;
 pub mod statistics;
+mod together;
 pub mod watch;
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use types::WithdrawalId;
 use super::app::Withdrawals;
 use super::domain::Event;
 use super::error::WithdrawalError;
+use super::measure;
+use super::together::{Call, Told};
 
 impl Withdrawals {
     /// Records one step of progress. A replay is not an error; a contradiction is, and raises an alarm.
@@ -14,6 +16,22 @@ impl Withdrawals {
         event: &Event,
         by: &str,
     ) -> Result<(), WithdrawalError> {
-        self.apply(id, event, by, |_| Ok(())).await.map(drop)
+        let call = Call::Report { id, event: event.clone(), by: by.to_owned() };
+        match self.desk.call(call).await? {
+            Told::Nothing(_) => Ok(()),
+            Told::Changed { withdrawal, notes, .. } => {
+                let status = withdrawal.state.status();
+                tracing::info!(withdrawal_id = %id, actor = by, event = event.name(), %status, "withdrawal changed");
+                measure::changed(&withdrawal, &notes);
+                Ok(())
+            }
+            Told::Illegal { withdrawal, illegal } => {
+                if illegal.contradiction {
+                    measure::contradicted(&withdrawal, &illegal, by);
+                }
+                Err(illegal.into())
+            }
+            Told::Refused { refusal, .. } => Err(WithdrawalError::Refused(refusal)),
+        }
     }
 }

@@ -11,13 +11,13 @@ use sqlx::{FromRow, PgConnection};
 use types::WithdrawalId;
 use uuid::Uuid;
 
-use super::approval::{Approval, Consent, Refusal};
-use super::domain::{State, Status};
+use super::approval::{Approval, Refusal};
+use super::domain::Status;
 use super::error::WithdrawalError;
 use super::list::Page;
+use super::many::{self, Changed, Entry};
 use super::request::{IdempotencyKey, Origin, Withdrawal};
 use super::row::{ApprovalRow, WithdrawalRow};
-use super::watch::TOPIC;
 
 macro_rules! select {
     ($rest:expr) => {
@@ -26,10 +26,7 @@ macro_rules! select {
 }
 
 const INSERT: &str = include_str!("../../queries/withdrawal_insert.sql");
-const UPDATE: &str = include_str!("../../queries/withdrawal_update.sql");
-const APPEND: &str = include_str!("../../queries/transition_append.sql");
 const LIST: &str = select!(include_str!("../../queries/withdrawal_list.sql"));
-const PUT_APPROVAL: &str = include_str!("../../queries/approval_put.sql");
 const REFUSE: &str = include_str!("../../queries/approval_refuse.sql");
 const TRANSITIONS: &str = "SELECT sequence, from_status, to_status, actor, detail, at FROM transitions \
                            WHERE request_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3";
@@ -87,6 +84,7 @@ pub async fn insert_in(
         .bind(withdrawal.created_at)
         .bind(withdrawal.updated_at)
         .bind(withdrawal.state.queued_at())
+        .bind(&payload.on_behalf_of)
         .execute(&mut *tx)
         .await?;
     if inserted.rows_affected() == 0 {
@@ -101,7 +99,8 @@ pub async fn insert_in(
             .await?;
     }
     let first = Note { from: None, to: status, detail: detail.to_owned() };
-    append_in(tx, withdrawal, 1, &[first], &withdrawal.requested_by).await?;
+    let entries = vec![Entry { note: &first, actor: &withdrawal.requested_by }];
+    many::append_in(tx, &[Changed { withdrawal, read: 0, entries }]).await?;
     Ok(true)
 }
 
@@ -113,61 +112,8 @@ pub async fn update_in(
     notes: &[Note],
     actor: &str,
 ) -> Result<(), WithdrawalError> {
-    let state = &withdrawal.state;
-    let (blocked_reason, blocked_changed_at) = match state {
-        State::Queued { blockage, .. } => (blockage.reason.as_deref(), blockage.changed_at),
-        _ => (None, None),
-    };
-    let (hash, block) = match state {
-        State::Completed { tx_hash, block, .. } => (Some(tx_hash.to_string()), Some(signed(*block)?)),
-        _ => (None, None),
-    };
-    let updated = sqlx::query(UPDATE)
-        .bind(withdrawal.id.as_uuid())
-        .bind(signed(read)?)
-        .bind(signed(withdrawal.sequence)?)
-        .bind(state.status().as_str())
-        .bind(blocked_reason)
-        .bind(blocked_changed_at)
-        .bind(state.failure_reason())
-        .bind(hash)
-        .bind(block)
-        .bind(withdrawal.updated_at)
-        .bind(state.approved_at())
-        .bind(state.queued_at())
-        .bind(state.finished_at())
-        .execute(&mut *tx)
-        .await?;
-    db::expect_one(updated)?;
-    append_in(tx, withdrawal, read + 1, notes, actor).await
-}
-
-async fn append_in(
-    tx: &mut PgConnection,
-    withdrawal: &Withdrawal,
-    first: u64,
-    notes: &[Note],
-    actor: &str,
-) -> Result<(), WithdrawalError> {
-    let from: Vec<Option<&str>> = notes.iter().map(|note| note.from.map(Status::as_str)).collect();
-    let to: Vec<&str> = notes.iter().map(|note| note.to.as_str()).collect();
-    let details: Vec<&str> = notes.iter().map(|note| note.detail.as_str()).collect();
-    sqlx::query(APPEND)
-        .bind(withdrawal.id.as_uuid())
-        .bind(signed(first)?)
-        .bind(from)
-        .bind(to)
-        .bind(actor)
-        .bind(details)
-        .bind(withdrawal.updated_at)
-        .bind(TOPIC)
-        .execute(tx)
-        .await?;
-    Ok(())
-}
-
-fn signed(value: u64) -> Result<i64, WithdrawalError> {
-    i64::try_from(value).map_err(|_| WithdrawalError::Corrupt(format!("{value} is too large to store")))
+    let entries = notes.iter().map(|note| Entry { note, actor }).collect();
+    many::save_in(tx, &[Changed { withdrawal, read, entries }]).await
 }
 
 /// A request as it stands.
@@ -186,6 +132,25 @@ pub async fn lock_in(tx: &mut PgConnection, id: WithdrawalId) -> Result<Withdraw
         .await?
         .ok_or(WithdrawalError::NotFound(id))?;
     whole(tx, row).await
+}
+
+/// Requests, held likewise, in the order of their ids; unknown ones are left out.
+pub(super) async fn lock_many_in(
+    tx: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<Vec<Withdrawal>, WithdrawalError> {
+    let rows: Vec<WithdrawalRow> = sqlx::query_as(select!(
+        "WHERE request.id = ANY ((SELECT $1::uuid[])::uuid[]) ORDER BY request.id FOR UPDATE OF request"
+    ))
+    .bind(ids)
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut approvals = approvals_in(tx, ids).await?;
+    let whole = |row: WithdrawalRow| {
+        let own = approvals.remove(&row.id).unwrap_or_default();
+        row.into_domain(own)
+    };
+    rows.into_iter().map(whole).collect()
 }
 
 /// The request under a caller's key.
@@ -253,26 +218,6 @@ pub async fn list_in(connection: &mut PgConnection, page: &Page) -> Result<Vec<W
             row.into_domain(own)
         })
         .collect()
-}
-
-/// Stores a consent that counts. It replaces only an expired one of the same approver.
-pub async fn put_approval_in(
-    tx: &mut PgConnection,
-    withdrawal: &Withdrawal,
-    consent: &Consent,
-    at: DateTime<Utc>,
-) -> Result<(), WithdrawalError> {
-    let stored = sqlx::query(PUT_APPROVAL)
-        .bind(withdrawal.id.as_uuid())
-        .bind(&consent.approver)
-        .bind(&withdrawal.requested_by)
-        .bind(consent.signature.as_slice())
-        .bind(consent.expires_at)
-        .bind(at)
-        .execute(tx)
-        .await?;
-    db::expect_one(stored)?;
-    Ok(())
 }
 
 /// Counts a refused approval. Says how often this approver met this refusal for this request.

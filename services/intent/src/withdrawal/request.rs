@@ -23,6 +23,7 @@ pub const MAX_MEMO_CHARS: usize = 500;
 pub const MAX_REASON_CHARS: usize = 500;
 pub const MAX_LABELS: usize = 16;
 pub const MAX_LABEL_CHARS: usize = 128;
+pub const MAX_NAME_CHARS: usize = 128;
 
 /// The caller's own name for a request, unique for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,6 +73,17 @@ pub fn check_text(field: &str, text: &str, max_chars: usize) -> Result<(), Viola
     Ok(())
 }
 
+/// Checks the name of whoever a request is for: it is compared with approvers' names, so it has one spelling.
+pub fn check_name(field: &str, name: &str) -> Result<(), Violation> {
+    if name.chars().count() > MAX_NAME_CHARS {
+        return Err(Violation::new(field, format_args!("must have at most {MAX_NAME_CHARS} characters")));
+    }
+    if name.chars().any(|c| !(' '..='~').contains(&c)) || name.trim() != name {
+        return Err(Violation::new(field, "must be printable ASCII, without spaces at its ends"));
+    }
+    Ok(())
+}
+
 /// Checks the caller's labels.
 pub fn check_labels(labels: &BTreeMap<String, String>) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -101,6 +113,8 @@ pub struct Payload {
     pub memo: String,
     pub priority: Priority,
     pub labels: BTreeMap<String, String>,
+    /// For whom the caller asks; empty when nobody was named.
+    pub on_behalf_of: String,
 }
 
 impl Payload {
@@ -138,6 +152,12 @@ impl Payload {
         for (key, value) in &self.labels {
             field(key);
             field(value);
+        }
+        // Only where it is used, so that requests from before it keep their hash. Labels come in twos, so three are none.
+        if !self.on_behalf_of.is_empty() {
+            field("on_behalf_of");
+            field(&self.on_behalf_of);
+            field("");
         }
         hash.finalize().into()
     }
@@ -207,6 +227,7 @@ mod tests {
             memo: String::new(),
             priority: Priority::Normal,
             labels: BTreeMap::new(),
+            on_behalf_of: String::new(),
         }
     }
 
@@ -215,7 +236,7 @@ mod tests {
         let base = payload().hash("alice");
         assert_eq!(payload().hash("alice"), base);
         assert_ne!(payload().hash("bob"), base);
-        let changes: [fn(&mut Payload); 8] = [
+        let changes: [fn(&mut Payload); 9] = [
             |p| p.user_id = UserId::new(),
             |p| p.chain = "bsc-2".parse().unwrap(),
             |p| p.asset = "USDC".parse().unwrap(),
@@ -224,6 +245,7 @@ mod tests {
             |p| p.memo = "x".to_owned(),
             |p| p.priority = Priority::High,
             |p| p.labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+            |p| p.on_behalf_of = "carol".to_owned(),
         ];
         for change in changes {
             let mut other = payload();

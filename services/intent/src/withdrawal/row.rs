@@ -29,6 +29,7 @@ pub(super) struct WithdrawalRow {
     priority_rank: i16,
     labels: Json<BTreeMap<String, String>>,
     requested_by: String,
+    on_behalf_of: String,
     required_approvals: i32,
     status: String,
     blocked_reason: Option<String>,
@@ -95,6 +96,7 @@ impl WithdrawalRow {
             priority: Priority::from_rank(self.priority_rank)
                 .map_err(|error| corrupt("priority_rank", error))?,
             labels: self.labels.0,
+            on_behalf_of: self.on_behalf_of,
         };
         // Whoever changed a payload behind our back, trigger or not, is found out before anybody pays it.
         if payload.hash(&self.requested_by).as_slice() != self.payload_hash {

@@ -6,7 +6,7 @@
 use db::outbox::{Deliver, Delivery, DeliveryError};
 use prost::Message;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
-use proto::execution::v1::{EnqueueWithdrawalRequest, ImportJobRequest};
+use proto::execution::v1::{EnqueueWithdrawalRequest, ImportJobRequest, RenewApprovalsRequest};
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -36,6 +36,10 @@ impl Deliver for ToExecution {
             handover::ENQUEUE => {
                 let message: EnqueueWithdrawalRequest = decode(delivery)?;
                 client.enqueue_withdrawal(message).await.map_err(judge)?.into_inner().job_id
+            }
+            handover::RENEW => {
+                let message: RenewApprovalsRequest = decode(delivery)?;
+                client.renew_approvals(message).await.map_err(judge)?.into_inner().job_id
             }
             handover::IMPORT => {
                 let message: ImportJobRequest = decode(delivery)?;

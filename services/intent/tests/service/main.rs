@@ -11,6 +11,8 @@ mod lists;
 mod policies;
 mod progress;
 mod relay;
+mod renewal;
+mod requester;
 mod support;
 mod validation;
 mod watch;

@@ -13,6 +13,7 @@ async fn every_mistake_is_named_at_once() {
     let refused = stack
         .create(pb::CreateWithdrawalRequest {
             idempotency_key: String::new(),
+            on_behalf_of: String::new(),
             user_id: "nobody".to_owned(),
             chain: "bsc".to_owned(),
             asset: "USDT".to_owned(),

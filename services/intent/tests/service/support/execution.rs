@@ -24,6 +24,7 @@ struct State {
     fates: VecDeque<Fate>,
     enqueued: Vec<EnqueueWithdrawalRequest>,
     imported: Vec<ImportJobRequest>,
+    renewed: Vec<RenewApprovalsRequest>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +63,10 @@ impl Execution {
 
     pub(crate) fn enqueued(&self) -> Vec<EnqueueWithdrawalRequest> {
         self.state.lock().unwrap().enqueued.clone()
+    }
+
+    pub(crate) fn renewed(&self) -> Vec<RenewApprovalsRequest> {
+        self.state.lock().unwrap().renewed.clone()
     }
 
     pub(crate) fn imported(&self) -> Vec<ImportJobRequest> {
@@ -106,6 +111,14 @@ impl ExecutionService for Handlers {
     ) -> Outcome<EnqueueWithdrawalResponse> {
         let job_id = self.take(|state| state.enqueued.push(request.into_inner()))?;
         Ok(Response::new(EnqueueWithdrawalResponse { job_id }))
+    }
+
+    async fn renew_approvals(
+        &self,
+        request: Request<RenewApprovalsRequest>,
+    ) -> Outcome<RenewApprovalsResponse> {
+        let job_id = self.take(|state| state.renewed.push(request.into_inner()))?;
+        Ok(Response::new(RenewApprovalsResponse { job_id }))
     }
 
     async fn import_job(&self, request: Request<ImportJobRequest>) -> Outcome<ImportJobResponse> {

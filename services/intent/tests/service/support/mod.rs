@@ -129,6 +129,7 @@ pub(crate) fn client(url: &str, caller: &str) -> Client {
 
 pub(crate) fn create(key: &str) -> pb::CreateWithdrawalRequest {
     pb::CreateWithdrawalRequest {
+        on_behalf_of: String::new(),
         idempotency_key: key.to_owned(),
         user_id: "01890a5d-ac96-774b-bcce-b302099a8057".to_owned(),
         chain: "bsc".to_owned(),
