@@ -2,6 +2,7 @@
 -- $8 wanted, $9 cancel reason, $10 hash that counts, $11 whether it ends
 UPDATE jobs SET
     status = $3, tries = tries + $4, waits = $5, error = $6, blocked_reason = $7, wanted = $8, cancel_reason = $9,
+    retreating = $12,
     tx_hash = $10,
     reserved = reserved AND NOT $11,
     finished_at = CASE WHEN $11 THEN coalesce(finished_at, now()) END,

@@ -7,5 +7,6 @@ JOIN jobs AS j ON j.id = own.job_id
 WHERE t.id = n.id AND t.status = 'reserved'
   -- Given up or ended meanwhile: these bytes are not to be sent, so they are not to be stored.
   AND j.status IN ('processing', 'confirming')
-  AND (t.kind = 'cancel' OR j.cancel_reason IS NULL)
-RETURNING t.id
+  -- In a window they are stored all the same: only what is known can be watched until it has expired.
+  AND (t.kind = 'cancel' OR t.expiration_ms IS NOT NULL OR j.cancel_reason IS NULL)
+RETURNING t.id, j.cancel_reason

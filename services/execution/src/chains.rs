@@ -8,20 +8,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use chain::evm::FeeKind;
-use chain::{ChainEdge, EvmChain, EvmConfig, FeePolicy, Finality as EdgeFinality, NodeConfig};
+use chain::{Caps, ChainEdge, NodeConfig, Settings};
 use sqlx::PgPool;
 use types::ChainName;
 
-use crate::catalogue::{Chain, ChainKind, Finality, repo};
+use crate::catalogue::{Chain, Finality, repo};
 
 /// Why a chain cannot be reached at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainsError {
     #[error("chain {chain} cannot be used as it is configured")]
     Config { chain: ChainName, source: chain::ConfigError },
-    #[error("chains of kind {kind} have no withdrawals here")]
-    Kind { chain: ChainName, kind: &'static str },
     #[error("the catalogue's database failed")]
     Database(#[from] sqlx::Error),
 }
@@ -30,7 +27,7 @@ impl ChainsError {
     /// Whether it may be different later without anybody acting.
     pub fn retry(&self) -> bool {
         match self {
-            Self::Config { .. } | Self::Kind { .. } => false,
+            Self::Config { .. } => false,
             Self::Database(source) => db::classify(source).is_transient(),
         }
     }
@@ -48,13 +45,15 @@ pub struct ChainHandle {
 pub struct Chains {
     pool: PgPool,
     timeout: Duration,
+    /// How long what is signed may be included, on chains where that ends.
+    window: Duration,
     known: Arc<RwLock<HashMap<ChainName, Arc<ChainHandle>>>>,
 }
 
 impl Chains {
     /// `timeout` bounds each question to a node.
-    pub fn new(pool: PgPool, timeout: Duration) -> Self {
-        Self { pool, timeout, known: Arc::default() }
+    pub fn new(pool: PgPool, timeout: Duration, window: Duration) -> Self {
+        Self { pool, timeout, window, known: Arc::default() }
     }
 
     /// The chain as last loaded; loaded now if it is not known yet.
@@ -68,11 +67,16 @@ impl Chains {
         }
     }
 
-    /// Reads the catalogue again; what changed gets a new edge. A chain that cannot be used is logged and left out, so that
-    /// one bad row does not stop the others.
+    /// Reads the catalogue again; what changed gets a new edge, what is gone is forgotten. A chain that cannot be used is
+    /// logged and left out, so that one bad row does not stop the others.
     pub async fn reload(&self) -> Result<Vec<Arc<ChainHandle>>, ChainsError> {
+        let all = repo::chains(&self.pool).await?;
+        self.known
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|name, _| all.iter().any(|settings| settings.name == *name));
         let mut usable = Vec::new();
-        for settings in repo::chains(&self.pool).await? {
+        for settings in all {
             let name = settings.name.clone();
             match self.adopt(settings) {
                 Ok(handle) => usable.push(handle),
@@ -80,6 +84,12 @@ impl Chains {
             }
         }
         Ok(usable)
+    }
+
+    /// Every chain of the catalogue, whether it can be used or not.
+    pub async fn names(&self) -> Result<Vec<ChainName>, ChainsError> {
+        self.reload().await?;
+        Ok(repo::chains(&self.pool).await?.into_iter().map(|settings| settings.name).collect())
     }
 
     /// Those already loaded.
@@ -99,34 +109,29 @@ impl Chains {
         }
         let name = settings.name.clone();
         let edge = self.edge(&settings)?;
-        let handle = Arc::new(ChainHandle { settings, edge: Arc::new(edge) });
+        let handle = Arc::new(ChainHandle { settings, edge });
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&handle));
         Ok(handle)
     }
 
-    fn edge(&self, chain: &Chain) -> Result<EvmChain, ChainsError> {
-        match chain.kind {
-            ChainKind::Evm => {}
-            ChainKind::Tron => {
-                return Err(ChainsError::Kind { chain: chain.name.clone(), kind: chain.kind.as_str() });
-            }
-        }
-        let finality = match chain.finality {
-            Finality::Depth(depth) => EdgeFinality::Depth(u64::from(depth)),
-            Finality::Chain => EdgeFinality::Tag,
+    fn edge(&self, chain: &Chain) -> Result<Arc<dyn ChainEdge>, ChainsError> {
+        let settings = Settings {
+            chain: chain.name.clone(),
+            kind: chain.kind.address_format(),
+            network_id: chain.network_id,
+            nodes: nodes(&chain.nodes),
+            depth: match chain.finality {
+                Finality::Depth(depth) => Some(u64::from(depth)),
+                Finality::Chain => None,
+            },
+            timeout: self.timeout,
+            caps: Caps {
+                dynamic_fees: chain.dynamic_fees,
+                max_unit_price: chain.max_gas_price,
+                window: Some(self.window),
+            },
         };
-        let cap = chain.max_gas_price.to_u128().unwrap_or(u128::MAX);
-        let default = FeePolicy::default();
-        let fees = FeePolicy {
-            kind: if chain.dynamic_fees { FeeKind::Dynamic } else { FeeKind::Legacy },
-            max_fee_cap: cap,
-            max_priority_cap: default.max_priority_cap.min(cap),
-            ..default
-        };
-        let mut config = EvmConfig::new(chain.name.clone(), chain.network_id, nodes(&chain.nodes), finality);
-        config.fees = fees;
-        config.timeout_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
-        EvmChain::new(config).map_err(|source| ChainsError::Config { chain: chain.name.clone(), source })
+        chain::connect(settings).map_err(|source| ChainsError::Config { chain: chain.name.clone(), source })
     }
 }
 

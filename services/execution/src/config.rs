@@ -19,6 +19,8 @@ pub struct Config {
     pub sign_timeout: Duration,
     /// Longest wait for one answer of a node.
     pub node_timeout: Duration,
+    /// How long a signed transaction may be included, on chains where that ends.
+    pub window: Duration,
     /// Whether the workers run in this process, and on which chains.
     pub workers: Option<Scope>,
     pub worker: WorkerConfig,
@@ -38,6 +40,7 @@ impl Config {
         let gap_patience = millis(&workers, "gap_patience_ms", 10_000, 0..=3_600_000);
         let sign_timeout = millis(r, "sign_timeout_ms", 5_000, 10..=60_000);
         let node_timeout = millis(r, "node_timeout_ms", 10_000, 10..=120_000);
+        let window = millis(r, "window_ms", 300_000, 5_000..=43_200_000);
         let scope = if only.is_empty() { Scope::All } else { Scope::Only(only) };
         Some(Self {
             signer: signer?,
@@ -45,6 +48,7 @@ impl Config {
             intent: intent?,
             sign_timeout,
             node_timeout,
+            window,
             workers: enabled.then_some(scope),
             worker,
             gap_patience,
@@ -63,6 +67,7 @@ fn read_worker(r: &Reader, schedule: Schedule) -> WorkerConfig {
         balances_every: millis(r, "balances_every_ms", 10_000, 100..=3_600_000),
         halt_on_foreign: r.or("halt_on_foreign", true),
         max_lapses: r.within("max_lapses", 50, 1..=1_000_000),
+        max_replacements: r.within("max_replacements", 2, 0..=16),
         schedule,
     }
 }

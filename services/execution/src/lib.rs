@@ -18,12 +18,16 @@ pub mod wallet;
 pub mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::rpc::connect_lazy;
+use ::worker::{Settings, WithoutRedis, Worker, runtime};
 use db::Waker;
 use db::outbox::{Relay, RelayConfig};
 use service::clap;
 use service::{BoxError, Context, Service};
+use tokio_util::sync::CancellationToken;
+use types::ChainName;
 
 use crate::catalogue::Catalogue;
 use crate::chains::Chains;
@@ -33,6 +37,9 @@ use crate::signer::Signer;
 use crate::wallet::Wallets;
 use crate::worker::relay::Delivering;
 use crate::worker::supervisor::{self, Parts, Scope};
+
+/// How often the catalogue is read where no worker does.
+const CATALOGUE_EVERY: Duration = Duration::from_secs(1);
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/execution");
 
@@ -69,9 +76,10 @@ impl Service for Execution {
                 supervisor::run(parts, scope, stop).await;
                 Ok::<(), BoxError>(())
             });
+        } else {
+            let chains = parts.chains.clone();
+            ctx.spawn("catalogue", move |stop| follow(chains, stop));
         }
-        // Loaded before the server is made, so that each chain has a health check of its own name.
-        parts.chains.reload().await?;
         let server = self::rpc::services(ctx.server(), &ctx.pool(), &parts);
         ctx.serve(server).await
     }
@@ -83,11 +91,16 @@ impl Service for Execution {
             .default_value("withdrawal")
             .value_parser(["withdrawal"])
             .help("Queue to work on");
+        let listen = clap::Arg::new("listen")
+            .long("listen")
+            .value_parser(clap::value_parser!(std::net::SocketAddr))
+            .help("Address for health and metrics; none when missing");
         vec![
             clap::Command::new("work")
                 .about("Run the workers of one chain and queue alone")
                 .arg(chain)
-                .arg(queue),
+                .arg(queue)
+                .arg(listen),
         ]
     }
 
@@ -95,18 +108,51 @@ impl Service for Execution {
         if name != "work" {
             return Err(format!("there is no subcommand {name}").into());
         }
-        let chain = arguments.get_one::<String>("chain").map(String::as_str).unwrap_or_default().parse()?;
+        let text = |name: &str| arguments.get_one::<String>(name).map(String::as_str).unwrap_or_default();
+        let chain: ChainName = text("chain").parse()?;
+        let id = format!("execution-{}-{chain}", text("queue")).parse()?;
+        let settings = Settings {
+            // Each job is leased and fenced by the database: payments go on without Redis.
+            without_redis: WithoutRedis::GoOn,
+            data_dir: None,
+            ..Settings::from_env(&id)?
+        };
         let parts = parts(&ctx)?;
-        supervisor::run(parts, Scope::Only(vec![chain]), ctx.shutdown()).await;
+        if let Some(listen) = arguments.get_one::<std::net::SocketAddr>("listen") {
+            let (server, stop) = (ctx.server_at(*listen), ctx.shutdown());
+            ctx.spawn("probes", move |_| server.serve(stop));
+        }
+        let work = move |worker: Worker| async move {
+            let run = move |stop| {
+                let (parts, scope) = (parts.clone(), Scope::Only(vec![chain.clone()]));
+                async move {
+                    supervisor::run(parts, scope, stop).await;
+                    Ok::<(), BoxError>(())
+                }
+            };
+            worker.while_permitted(run).await
+        };
+        runtime::run(settings, ctx.shutdown(), work).await?;
         Ok(())
     }
+}
+
+/// Keeps the chains up to date where no worker does.
+async fn follow(chains: Chains, stop: CancellationToken) -> Result<(), BoxError> {
+    while !stop.is_cancelled() {
+        if let Err(error) = chains.reload().await {
+            tracing::warn!(error = %error, "the catalogue cannot be read; going on with what is known");
+        }
+        stop.run_until_cancelled(tokio::time::sleep(CATALOGUE_EVERY)).await;
+    }
+    Ok(())
 }
 
 /// What handlers and workers share.
 fn parts(ctx: &Context<Config>) -> Result<Parts, BoxError> {
     let config = ctx.config();
     let pool = ctx.pool();
-    let chains = Chains::new(pool.clone(), config.node_timeout);
+    let chains = Chains::new(pool.clone(), config.node_timeout, config.window);
     let jobs_config =
         JobsConfig { schedule: config.worker.schedule, halt_on_foreign: config.worker.halt_on_foreign };
     Ok(Parts {

@@ -38,6 +38,24 @@ pub(crate) fn job_sent(job: &Job) {
         .record(seconds_since(job.created_at));
 }
 
+/// The signer has given a nonce of ours to a payment that is not known here.
+pub(crate) fn nonce_spent(job: &Job) {
+    let address = job.payer.as_ref().map(|payer| payer.address.to_string());
+    tracing::error!(
+        job_id = %job.id, chain = %job.chain, address, nonce = job.nonce,
+        "the signer gave this nonce to another payment; the lane goes on above it"
+    );
+    metrics::counter!("bursar_execution_nonces_spent_total", "chain" => job.chain.to_string()).increment(1);
+}
+
+/// Every node refused a transaction for good.
+pub(crate) fn rejected(job: &Job, kind: &'static str) {
+    metrics::counter!(
+        "bursar_execution_rejected_transactions_total", "chain" => job.chain.to_string(), "kind" => kind
+    )
+    .increment(1);
+}
+
 /// Gas that a final transaction used.
 pub(crate) fn gas_used(job: &Job, gas: u64) {
     metrics::histogram!("bursar_execution_gas_used", "queue" => job.queue.as_str(), "chain" => job.chain.to_string())

@@ -3,17 +3,13 @@
 //! Owns topics, aggregates and payloads: one place where a message is spelled, and one where it is delivered
 //! (`worker::relay`). It never delivers anything itself.
 
-use std::collections::BTreeSet;
-
-use db::outbox::OutboxError;
+use db::outbox::{self, Message, OutboxError, Traced};
 use prost::Message as _;
 use proto::confirmation::v1 as confirmation;
 use proto::intent::v1 as intent;
 use sqlx::PgConnection;
 use telemetry::TraceContext;
-use telemetry::propagation;
 use types::WithdrawalId;
-use uuid::Uuid;
 
 /// `confirmation.PutWatch`, in the order of the job.
 pub const PUT_WATCH: &str = "confirmation.PutWatch";
@@ -80,38 +76,12 @@ impl Told {
 
 /// Writes messages as part of the transaction, in their order.
 pub async fn tell_in(tx: &mut PgConnection, messages: &[Told]) -> Result<(), OutboxError> {
-    // One statement cannot write to a lane twice, so a batch is cut where an aggregate comes again.
-    let mut rest = messages;
-    while !rest.is_empty() {
-        let mut seen = BTreeSet::new();
-        let cut = rest.iter().position(|told| !seen.insert(told.aggregate.as_str())).unwrap_or(rest.len());
-        let (now, later) = rest.split_at(cut);
-        write_in(tx, now).await?;
-        rest = later;
-    }
-    Ok(())
-}
-
-/// The same as `db::outbox::enqueue_in`, for many aggregates in one statement: a batch of a hundred jobs would otherwise
-/// spend most of its transaction on round trips.
-async fn write_in(tx: &mut PgConnection, messages: &[Told]) -> Result<(), OutboxError> {
-    let running = propagation::current();
-    let mut sorted: Vec<&Told> = messages.iter().collect();
-    // Two transactions that write to the same aggregates wait for each other instead of deadlocking.
-    sorted.sort_by(|a, b| a.aggregate.cmp(&b.aggregate));
-    let mut traces = Vec::with_capacity(sorted.len());
-    for told in &sorted {
-        traces
-            .push(serde_json::to_value(told.trace.as_ref().unwrap_or(&running)).map_err(OutboxError::Trace)?);
-    }
-    sqlx::query(include_str!("../queries/tell_many.sql"))
-        .bind(sorted.iter().map(|told| told.aggregate.as_str()).collect::<Vec<_>>())
-        .bind(sorted.iter().map(|_| Uuid::now_v7()).collect::<Vec<_>>())
-        .bind(sorted.iter().map(|told| told.topic).collect::<Vec<_>>())
-        .bind(sorted.iter().map(|told| told.payload.as_slice()).collect::<Vec<_>>())
-        .bind(traces)
-        .execute(tx)
-        .await?;
-    ::metrics::counter!("bursar_outbox_enqueued_messages_total").increment(sorted.len() as u64);
-    Ok(())
+    let traced: Vec<Traced<'_>> = messages
+        .iter()
+        .map(|told| Traced {
+            message: Message { aggregate: &told.aggregate, topic: told.topic, payload: &told.payload },
+            trace: told.trace.as_ref(),
+        })
+        .collect();
+    outbox::enqueue_many_in(tx, &traced).await
 }

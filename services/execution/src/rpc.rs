@@ -20,15 +20,15 @@ use crate::worker::supervisor::Parts;
 /// Adds the services and the health checks to a server.
 pub(crate) fn services(server: Server, pool: &PgPool, parts: &Parts) -> Server {
     let (signer, chains) = (parts.signer.clone(), parts.chains.clone());
-    // Chains known at the start have a check of their own name; `chains` speaks for all, also for those that came later.
-    let server = parts.chains.loaded().into_iter().fold(server, |server, chain| {
-        let (chains, name) = (parts.chains.clone(), chain.settings.name.clone());
-        server.check(format!("chain/{name}"), false, move || {
-            let (chains, name) = (chains.clone(), name.clone());
-            async move { probe_chains(&chains, Some(&name)).await }
-        })
-    });
+    let (named, probed) = (parts.chains.clone(), parts.chains.clone());
+    // `chains` speaks for all of them at once; each also has a name of its own, from when it is added.
     server
+        .check_each(
+            "chain",
+            false,
+            move || Box::pin(chain_names(named.clone())),
+            move |name| Box::pin(probe_chain(probed.clone(), name)),
+        )
         .service(CatalogueServiceServer::new(catalogue::CatalogueRpc::new(crate::catalogue(pool))))
         .service(WalletServiceServer::new(wallet::WalletRpc::new(parts.wallets.clone())))
         .service(ExecutionServiceServer::new(execution::ExecutionRpc::new(parts.jobs.clone())))
@@ -43,6 +43,16 @@ pub(crate) fn services(server: Server, pool: &PgPool, parts: &Parts) -> Server {
         })
 }
 
+async fn chain_names(chains: Chains) -> Result<Vec<String>, String> {
+    let known = chains.names().await.map_err(|error| ::rpc::error::chain(&error))?;
+    Ok(known.iter().map(ChainName::to_string).collect())
+}
+
+async fn probe_chain(chains: Chains, name: String) -> Result<(), String> {
+    let name: ChainName = name.parse().map_err(|error| format!("{error}"))?;
+    probe_chains(&chains, Some(&name)).await
+}
+
 /// Asks the nodes of one chain, or of all that are enabled; each one that does not answer is named.
 async fn probe_chains(chains: &Chains, only: Option<&ChainName>) -> Result<(), String> {
     let mut problems = Vec::new();
@@ -50,7 +60,11 @@ async fn probe_chains(chains: &Chains, only: Option<&ChainName>) -> Result<(), S
         let settings = &chain.settings;
         only.map_or(settings.enabled, |name| settings.name == *name)
     };
-    for chain in chains.loaded().into_iter().filter(|chain| wanted(chain)) {
+    let asked: Vec<_> = chains.loaded().into_iter().filter(|chain| wanted(chain)).collect();
+    if let (Some(name), true) = (only, asked.is_empty()) {
+        return Err(format!("chain/{name}: cannot be used as it is configured"));
+    }
+    for chain in asked {
         for node in chain.edge.probe().await {
             let name = format!("{}/{}", chain.settings.name, node.name);
             ::metrics::gauge!("bursar_execution_node_usable", "node" => name.clone()).set(if node.usable {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use proto::signer::v1::sign_transactions_outcome::Outcome;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
 use proto::signer::v1::{self as signer, authorization, sign_transaction_request, tx_intent};
 use tonic::{Code, Request, Status};
+use tracing::Span;
 use types::TxHash;
 
-use crate::job::{Attempt, AttemptKind, Job, JobQueue, VoidProof};
+use crate::job::{Attempt, AttemptKind, Job, JobQueue, VoidProof, Window};
 
 /// How long a signer that failed is given to say that it is well again.
 const PROBE: Duration = Duration::from_secs(2);
@@ -21,6 +23,9 @@ const PROBE: Duration = Duration::from_secs(2);
 const FENCE_STALE: &str = "FENCE_STALE";
 const LIMIT_WINDOW: &str = "LIMIT_WINDOW";
 const FREEZE_FROZEN: &str = "FREEZE_FROZEN";
+const NONCE_SPENT: &str = "PAYMENT_GUARD_NONCE_SPENT";
+const PAYMENT_GUARD: &str = "PAYMENT_GUARD_";
+const APPROVALS_EXPIRED: &str = "APPROVALS_EXPIRED";
 
 /// What came of asking for a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +36,18 @@ pub enum Signed {
     },
     /// Not now, and it has not: a limit over time is reached. The nonce must not wait for it.
     NotNow {
+        reason: String,
+    },
+    /// Not with these approvals, which have expired, and it has not: approvers must sign again.
+    ApprovalsExpired {
+        reason: String,
+    },
+    /// Not at this nonce, which it has given to another payment, and it has not.
+    NonceSpent {
+        reason: String,
+    },
+    /// Not as long as something else that it signed for this payment may land. For this request it has signed nothing.
+    Guarded {
         reason: String,
     },
     /// The signer will not sign this, and has not. `reason` is its stable word.
@@ -86,23 +103,47 @@ impl Signer {
         Ok(())
     }
 
-    /// Asks for the signature of an attempt. The same attempt is the same request, but for the lease.
-    pub async fn sign(&self, request: signer::SignTransactionRequest) -> Signed {
-        let mut request = Request::new(request);
+    /// Asks for the signatures of attempts, in one call; one answer for each, in their order. The same attempt is the same
+    /// request, but for the lease. Each is part of the trace of its span.
+    pub async fn sign(&self, requests: Vec<(signer::SignTransactionRequest, Span)>) -> Vec<Signed> {
+        let count = requests.len();
+        let items = requests.into_iter().map(|(request, span)| signer::SignTransactionsItem {
+            request: Some(request),
+            traceparent: traceparent(&span),
+        });
+        let mut request = Request::new(signer::SignTransactionsRequest { items: items.collect() });
         request.set_timeout(self.timeout);
-        match self.client.clone().sign_transaction(request).await {
-            Ok(answer) => {
-                let answer = answer.into_inner();
-                Signed::Bytes { raw: answer.raw_transaction, claimed_hash: answer.tx_hash.parse().ok() }
-            }
-            Err(status) => {
-                let signed = classify(&status);
-                if matches!(signed, Signed::Unknown { .. }) {
-                    self.doubtful.store(true, Ordering::Relaxed);
-                }
-                signed
-            }
+        let mut signed: Vec<Signed> = match self.client.clone().sign_transactions(request).await {
+            Ok(answer) => answer.into_inner().outcomes.into_iter().map(read).collect(),
+            Err(status) => (0..count).map(|_| classify(&status)).collect(),
+        };
+        // An answer that is missing is no "no".
+        signed.resize_with(count, || Signed::Unknown { error: "signer: no answer".to_owned() });
+        if signed.iter().any(|signed| matches!(signed, Signed::Unknown { .. })) {
+            self.doubtful.store(true, Ordering::Relaxed);
         }
+        signed
+    }
+}
+
+fn traceparent(span: &Span) -> String {
+    let mut headers = http::HeaderMap::new();
+    telemetry::propagation::inject_span(span, &mut headers);
+    let value = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
+}
+
+fn read(outcome: signer::SignTransactionsOutcome) -> Signed {
+    match outcome.outcome {
+        Some(Outcome::Signed(answer)) => {
+            Signed::Bytes { raw: answer.raw_transaction, claimed_hash: answer.tx_hash.parse().ok() }
+        }
+        Some(Outcome::Refused(refused)) => classify(&Status::with_details(
+            Code::from_i32(refused.code),
+            refused.message,
+            refused.details.into(),
+        )),
+        None => Signed::Unknown { error: "signer: no answer".to_owned() },
     }
 }
 
@@ -114,6 +155,15 @@ fn classify(status: &Status) -> Signed {
     }
     if reason == LIMIT_WINDOW {
         return Signed::NotNow { reason: words(status) };
+    }
+    if reason == APPROVALS_EXPIRED {
+        return Signed::ApprovalsExpired { reason: words(status) };
+    }
+    if reason == NONCE_SPENT {
+        return Signed::NonceSpent { reason: words(status) };
+    }
+    if reason.starts_with(PAYMENT_GUARD) {
+        return Signed::Guarded { reason: words(status) };
     }
     let unknown = || Signed::Unknown { error: words(status) };
     let refused = || Signed::Refused { reason: words(status) };
@@ -157,45 +207,71 @@ pub fn request(
     lease_epoch: u64,
 ) -> Result<signer::SignTransactionRequest, Incomplete> {
     let payer = job.payer.as_ref().ok_or(Incomplete("a wallet"))?;
-    let nonce = attempt.nonce.ok_or(Incomplete("a nonce"))?;
-    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
-    let dynamic = fee.max_priority_fee_per_gas.is_some();
-    let text = |shown: bool, value: u128| if shown { value.to_string() } else { String::new() };
-    let parameters = signer::EvmParameters {
-        chain_id: network_id,
-        nonce,
-        gas_limit: fee.gas_limit,
-        max_fee_per_gas: text(dynamic, fee.max_fee_per_gas),
-        max_priority_fee_per_gas: fee.max_priority_fee_per_gas.map(|tip| tip.to_string()).unwrap_or_default(),
-        gas_price: text(!dynamic, fee.max_fee_per_gas),
-    };
     Ok(signer::SignTransactionRequest {
         idempotency_key: attempt.key(),
         chain: job.chain.to_string(),
         wallet_group_id: payer.group.to_string(),
         derivation_index: payer.index,
-        tx_intent: Some(signer::TxIntent { action: Some(action(job, attempt.kind)?) }),
-        parameters: Some(sign_transaction_request::Parameters::Evm(parameters)),
+        tx_intent: Some(signer::TxIntent { action: Some(action(job, attempt)?) }),
+        parameters: Some(match attempt.window {
+            None => sign_transaction_request::Parameters::Evm(by_nonce(attempt, network_id)?),
+            Some(window) => sign_transaction_request::Parameters::Tron(by_window(attempt, &window)?),
+        }),
         authorization: Some(authorization_of(job, attempt)?),
         job_id: job.id.to_string(),
         lease_epoch,
     })
 }
 
-fn action(job: &Job, kind: AttemptKind) -> Result<tx_intent::Action, Incomplete> {
+/// The numbers of a transaction that has a nonce.
+fn by_nonce(attempt: &Attempt, network_id: u64) -> Result<signer::EvmParameters, Incomplete> {
+    let nonce = attempt.nonce.ok_or(Incomplete("a nonce"))?;
+    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
+    let dynamic = fee.max_priority_fee_per_gas.is_some();
+    let text = |shown: bool, value: u128| if shown { value.to_string() } else { String::new() };
+    Ok(signer::EvmParameters {
+        chain_id: network_id,
+        nonce,
+        gas_limit: fee.gas_limit,
+        max_fee_per_gas: text(dynamic, fee.max_fee_per_gas),
+        max_priority_fee_per_gas: fee.max_priority_fee_per_gas.map(|tip| tip.to_string()).unwrap_or_default(),
+        gas_price: text(!dynamic, fee.max_fee_per_gas),
+    })
+}
+
+/// The numbers of a transaction that has a window.
+fn by_window(attempt: &Attempt, window: &Window) -> Result<signer::TronParameters, Incomplete> {
+    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
+    let small = |value: u64, what| i64::try_from(value).map_err(|_| Incomplete(what));
+    let (bytes, hash) = chain::short_reference(&window.reference.hash);
+    Ok(signer::TronParameters {
+        ref_block_bytes: bytes.to_vec(),
+        ref_block_hash: hash.to_vec(),
+        expiration_ms: small(window.expiration_ms, "an expiration that fits")?,
+        timestamp_ms: small(window.made_ms, "a time that fits")?,
+        fee_limit_sun: small(fee.gas_limit, "a fee limit that fits")?,
+    })
+}
+
+fn action(job: &Job, attempt: &Attempt) -> Result<tx_intent::Action, Incomplete> {
     let from = job.payer.as_ref().ok_or(Incomplete("a wallet"))?.address.to_string();
     let (to, amount) = (job.to.to_string(), job.amount.to_string());
-    Ok(match (kind, job.contract) {
-        (AttemptKind::Cancel, _) => tx_intent::Action::Cancellation(signer::Cancellation { from }),
-        (AttemptKind::Pay, None) => {
+    let contract = job.contract.map(|contract| contract.to_string());
+    Ok(match (attempt.kind, contract, attempt.window) {
+        (AttemptKind::Cancel, _, None) => tx_intent::Action::Cancellation(signer::Cancellation { from }),
+        (AttemptKind::Cancel, _, Some(_)) => return Err(Incomplete("a nonce to close")),
+        (AttemptKind::Pay, None, None) => {
             tx_intent::Action::NativeTransfer(signer::NativeTransfer { from, to, amount_wei: amount })
         }
-        (AttemptKind::Pay, Some(contract)) => tx_intent::Action::Erc20Transfer(signer::Erc20Transfer {
-            from,
-            to,
-            amount,
-            contract_address: contract.to_string(),
-        }),
+        (AttemptKind::Pay, None, Some(_)) => {
+            tx_intent::Action::SendTrx(signer::SendTrx { from, to, amount_sun: amount })
+        }
+        (AttemptKind::Pay, Some(contract_address), None) => {
+            tx_intent::Action::Erc20Transfer(signer::Erc20Transfer { from, to, amount, contract_address })
+        }
+        (AttemptKind::Pay, Some(contract_address), Some(_)) => {
+            tx_intent::Action::Trc20Transfer(signer::Trc20Transfer { from, to, amount, contract_address })
+        }
     })
 }
 
@@ -205,6 +281,7 @@ fn authorization_of(job: &Job, attempt: &Attempt) -> Result<signer::Authorizatio
             withdrawal_id: job.withdrawal.ok_or(Incomplete("a withdrawal"))?.to_string(),
             asset: job.symbol.to_string(),
             requested_by: job.requested_by.clone(),
+            on_behalf_of: job.on_behalf_of.clone(),
             approvals: job
                 .approvals
                 .iter()
@@ -261,12 +338,18 @@ mod tests {
 
     #[test]
     fn rules_refuse_and_a_seal_only_delays() {
-        let refused = rpc::error::failed_precondition("PAYMENT_GUARD_SECOND_NONCE", "no");
+        let refused = rpc::error::failed_precondition("DESTINATION_ZERO", "no");
         assert!(matches!(classify(&refused), Signed::Refused { .. }));
+        let guarded = rpc::error::failed_precondition("PAYMENT_GUARD_SECOND_NONCE", "no");
+        assert!(matches!(classify(&guarded), Signed::Guarded { .. }));
         let frozen = rpc::error::failed_precondition(FREEZE_FROZEN, "not now");
         assert!(matches!(classify(&frozen), Signed::Unknown { .. }));
         let limited = rpc::error::resource_exhausted(LIMIT_WINDOW, "not now", Duration::from_secs(60));
         assert!(matches!(classify(&limited), Signed::NotNow { .. }));
+        let expired = rpc::error::permission_denied(APPROVALS_EXPIRED, "0 of 1 approvals hold");
+        assert!(matches!(classify(&expired), Signed::ApprovalsExpired { .. }));
+        let spent = rpc::error::failed_precondition(NONCE_SPENT, "nonce 7 was used before");
+        assert!(matches!(classify(&spent), Signed::NonceSpent { .. }));
         let fenced = rpc::error::aborted(FENCE_STALE, "older lease");
         assert_eq!(classify(&fenced), Signed::Fenced);
     }

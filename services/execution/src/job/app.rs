@@ -8,6 +8,7 @@ use db::{Lease, Queue};
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use sqlx::{PgConnection, PgPool};
+use telemetry::crash_point;
 use types::{ChainName, JobId};
 use uuid::Uuid;
 
@@ -146,7 +147,9 @@ async fn enqueue_group(
         let written = async {
             let mut tx = pool.begin().await?;
             let answers = enqueue::enqueue_in(&mut tx, news, max_tries).await?;
+            crash_point("execution.before_enqueue");
             tx.commit().await?;
+            crash_point("execution.after_enqueue");
             Ok(answers)
         };
         match written.await {

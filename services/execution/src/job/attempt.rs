@@ -3,7 +3,7 @@
 //! Invariant: everything the signer is asked for is in the attempt (or fixed in the job), so that asking again is the same
 //! request.
 
-use chain::{FeeQuote, Price};
+use chain::{BlockRef, FeeQuote, Price};
 use chrono::{DateTime, Utc};
 use types::{Address, AttemptId, JobId, RawAmount, TxHash};
 
@@ -72,7 +72,17 @@ impl AttemptStatus {
     }
 }
 
-/// What is offered for a unit of gas, and for how many units.
+/// The time in which an attempt may be included, on chains that have no nonces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// A final block that the transaction refers to.
+    pub reference: BlockRef,
+    pub expiration_ms: u64,
+    /// The time it carries: what tells two equal payments of one wallet apart.
+    pub made_ms: u64,
+}
+
+/// What is offered for a unit of gas, and for how many units. Where a limit is signed instead: that limit, at one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fee {
     pub gas_limit: u64,
@@ -82,19 +92,16 @@ pub struct Fee {
 }
 
 impl Fee {
-    /// None for prices that have no gas.
-    pub fn of(price: &Price) -> Option<Self> {
-        let Price::Gas { gas_limit, fee } = price else { return None };
-        Some(match *fee {
-            FeeQuote::Dynamic { max_fee, max_priority } => Self {
-                gas_limit: *gas_limit,
-                max_fee_per_gas: max_fee,
-                max_priority_fee_per_gas: Some(max_priority),
-            },
-            FeeQuote::Legacy { gas_price } => {
-                Self { gas_limit: *gas_limit, max_fee_per_gas: gas_price, max_priority_fee_per_gas: None }
+    pub fn of(price: &Price) -> Self {
+        let plain =
+            |gas_limit, max_fee_per_gas| Self { gas_limit, max_fee_per_gas, max_priority_fee_per_gas: None };
+        match *price {
+            Price::Gas { gas_limit, fee: FeeQuote::Dynamic { max_fee, max_priority } } => {
+                Self { max_priority_fee_per_gas: Some(max_priority), ..plain(gas_limit, max_fee) }
             }
-        })
+            Price::Gas { gas_limit, fee: FeeQuote::Legacy { gas_price } } => plain(gas_limit, gas_price),
+            Price::FeeLimit { sun, .. } => plain(sun, 1),
+        }
     }
 
     pub fn price(&self) -> Price {
@@ -114,13 +121,16 @@ pub struct Attempt {
     pub kind: AttemptKind,
     pub status: AttemptStatus,
     pub address: Address,
-    /// None for what another system sent.
+    /// None for what another system sent. With a window, its place in the wallet's line, which no chain knows.
     pub nonce: Option<u64>,
+    pub window: Option<Window>,
     pub fee: Option<Fee>,
     pub void_proof: Option<VoidProof>,
     pub raw: Option<Vec<u8>>,
     pub tx_hash: Option<TxHash>,
     pub last_error: Option<String>,
+    /// Whether every node refused these bytes for good, when last answered with certainty.
+    pub rejected: bool,
     pub sends: u32,
     pub created_at: DateTime<Utc>,
     pub broadcast_at: Option<DateTime<Utc>>,

@@ -1,7 +1,7 @@
 //! The states of a job and what moves it between them. No I/O, no clock.
 //!
-//! Owns the one answer to "what may happen to this job next". It never looks at a chain or a database: what it needs to
-//! know (does the job hold a nonce, was it asked to give up) is told to it.
+//! Owns the vocabulary of the one answer to "what may happen to this job next"; the answer itself is `transitions`. It never
+//! looks at a chain or a database: what it needs to know (does the job hold a nonce, was it asked to give up) is told to it.
 //!
 //! Invariants:
 //! - `Failed` is reached only while no nonce is held: either none was ever taken, or the verdict that closes it says so.
@@ -11,6 +11,8 @@
 use std::fmt;
 
 use types::TxHash;
+
+use super::AttemptKind;
 
 /// Where a job stands; each variant holds what exists only there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl fmt::Display for State {
 /// What the worker shall do with a job beyond paying it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// Raise the fee at the same nonce.
+    /// Offer more at the same nonce; other gas too, if every node refused what is there.
     Bump,
     /// Close the nonce without paying.
     Cancel,
@@ -74,6 +76,10 @@ pub struct Standing {
     pub holds_nonce: bool,
     /// Why it is to be given up, once somebody asked for that.
     pub giving_up: Option<String>,
+    /// Whether it gives up this nonce only, to be tried again once the nonce is closed.
+    pub retreat: bool,
+    /// Whether every node refused for good what was signed last at the nonce it holds.
+    pub rejected: bool,
     /// Whether another nonce could be asked for: nothing was signed so far, or what was is proven never to pay.
     pub may_pay_again: bool,
     /// Whether a final payment of it was undone by a deep reorganisation, and may come back.
@@ -85,13 +91,26 @@ pub struct Standing {
 /// What confirmation found out, as far as the job's state goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    Settled { tx_hash: TxHash },
-    Reverted { reason: String, value_moved: bool },
-    Void { reason: String },
+    Settled {
+        tx_hash: TxHash,
+    },
+    Reverted {
+        reason: String,
+        value_moved: bool,
+    },
+    Void {
+        reason: String,
+    },
+    /// Its time is over, and nothing that was signed for it landed in it.
+    Expired {
+        reason: String,
+    },
     Stuck,
     Reopened,
     Cancelled,
-    Contradicted { reason: String },
+    Contradicted {
+        reason: String,
+    },
 }
 
 /// Something that happens to a job.
@@ -109,12 +128,30 @@ pub enum Event {
     },
     /// Bytes are stored and were offered to the nodes.
     Sent,
+    /// Every node refused the newest bytes at the nonce for good. `last`: as often as replacing them is worth trying.
+    Rejected {
+        kind: AttemptKind,
+        reason: String,
+        last: bool,
+    },
     /// The signer refuses for the time being and has signed nothing at the nonce: it waits without one.
     RefusedForNow {
         reason: String,
     },
+    /// Approvals ran out before anything was signed: it waits, without a nonce, until approvers have signed again.
+    ApprovalsExpired {
+        reason: String,
+    },
+    /// The signer has given the nonce to another payment, which is not known here: it is left behind for ever.
+    NonceSpent {
+        reason: String,
+    },
     /// The signer, or the rules, will never allow this payment.
     Refused {
+        reason: String,
+    },
+    /// As `Refused`, nothing was signed under what it holds, and that needs no closing.
+    RefusedUnsigned {
         reason: String,
     },
     /// The signer refuses even the cancellation and never signed anything at the nonce: it can be handed on.
@@ -141,8 +178,12 @@ pub enum NonceFate {
     ClosedByPayment,
     ClosedByCancellation,
     ClosedByForeign,
+    /// The window closed.
+    Expired,
     /// Nothing was ever signed at it: another job may have it.
     Freed,
+    /// It belongs to a payment that only the signer knows: nobody here may have it.
+    Spent,
 }
 
 /// When the job is to be worked on again.
@@ -154,6 +195,8 @@ pub enum Again {
     AfterTry,
     /// After the short pause for things that come back by themselves.
     AfterWait,
+    /// After a long pause, for things that somebody will tell us about.
+    Rarely,
 }
 
 /// The change that an event makes.
@@ -166,6 +209,7 @@ pub struct Change {
     pub nonce: NonceFate,
     pub wanted: Option<Wanted>,
     pub giving_up: Option<String>,
+    pub retreat: bool,
     /// What happened, for the `error` field; `None` clears it.
     pub note: Option<String>,
 }
@@ -194,8 +238,12 @@ impl Event {
             Self::Blocked { .. } => "a block",
             Self::TryFailed { .. } => "a failed try",
             Self::Sent => "a broadcast",
+            Self::Rejected { .. } => "a refusal by every node",
+            Self::ApprovalsExpired { .. } => "expired approvals",
+            Self::NonceSpent { .. } => "a spent nonce",
             Self::RefusedForNow { .. } => "a refusal for now",
             Self::Refused { .. } => "a refusal",
+            Self::RefusedUnsigned { .. } => "a refusal before anything was signed",
             Self::NonceUnusable { .. } => "an unusable nonce",
             Self::Inexplicable { .. } => "an inexplicable answer",
             Self::CancelAsked { .. } => "a cancellation",
@@ -211,304 +259,12 @@ impl Finding {
             Self::Settled { .. } => "settled",
             Self::Reverted { .. } => "reverted",
             Self::Void { .. } => "void",
+            Self::Expired { .. } => "expired",
             Self::Stuck => "stuck",
             Self::Reopened => "reopened",
             Self::Cancelled => "cancelled",
             Self::Contradicted { .. } => "contradicted",
         }
-    }
-}
-
-impl Standing {
-    /// What `event` does to the job.
-    pub fn apply(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::Verdict(finding) => Ok(self.judge(finding)),
-            Event::CancelAsked { reason } => self.cancel(reason),
-            Event::RetryAsked => self.retry(),
-            Event::Claimed
-            | Event::Blocked { .. }
-            | Event::TryFailed { .. }
-            | Event::Sent
-            | Event::RefusedForNow { .. }
-            | Event::Refused { .. }
-            | Event::NonceUnusable { .. }
-            | Event::Inexplicable { .. } => self.work(event),
-        }
-    }
-
-    /// What a worker reports.
-    fn work(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match &self.state {
-            State::Pending { .. } => match event {
-                Event::Claimed => Ok(self.stay(State::Processing)),
-                Event::Blocked { .. }
-                | Event::TryFailed { .. }
-                | Event::Sent
-                | Event::RefusedForNow { .. }
-                | Event::Refused { .. }
-                | Event::NonceUnusable { .. }
-                | Event::Inexplicable { .. } => Err(self.illegal(event, "nobody has claimed it")),
-                Event::CancelAsked { .. } | Event::RetryAsked | Event::Verdict(_) => Ok(Step::AlreadyApplied),
-            },
-            State::Processing => Ok(self.work_on_processing(event)),
-            State::Confirming => Ok(self.work_on_confirming(event)),
-            // A verdict was faster than the worker. What the worker did meanwhile was at the same nonce.
-            State::Confirmed { .. } | State::Failed { .. } | State::Parked { .. } => Ok(Step::AlreadyApplied),
-        }
-    }
-
-    fn work_on_processing(&self, event: &Event) -> Step {
-        match event {
-            // The lease of an earlier worker ran out.
-            Event::Claimed => Step::AlreadyApplied,
-            Event::Blocked { reason } => {
-                let to = State::Pending { blocked: Some(reason.clone()) };
-                self.changed(to, |change| change.again = Again::AfterWait)
-            }
-            Event::TryFailed { error } => self.after_try(NonceFate::Keep, error),
-            Event::Sent => self.stay(State::Confirming),
-            Event::RefusedForNow { reason } => {
-                let to = State::Pending { blocked: Some(reason.clone()) };
-                self.changed(to, |change| {
-                    change.again = Again::AfterWait;
-                    change.nonce = if self.holds_nonce { NonceFate::Freed } else { NonceFate::Keep };
-                })
-            }
-            Event::Refused { reason } => self.give_up(reason),
-            Event::NonceUnusable { reason } | Event::Inexplicable { reason } => {
-                let freed = matches!(event, Event::NonceUnusable { .. });
-                self.park(reason, if freed { NonceFate::Freed } else { NonceFate::Keep })
-            }
-            Event::CancelAsked { .. } | Event::RetryAsked | Event::Verdict(_) => Step::AlreadyApplied,
-        }
-    }
-
-    /// A bump or a cancellation is under way; the payment itself may land at any moment.
-    fn work_on_confirming(&self, event: &Event) -> Step {
-        match event {
-            Event::Claimed => Step::AlreadyApplied,
-            Event::Sent => self.stay(State::Confirming),
-            Event::Blocked { reason } => self.changed(State::Confirming, |change| {
-                change.again = Again::AfterWait;
-                change.wanted = Some(self.wanted_at_nonce());
-                change.note = Some(reason.clone());
-            }),
-            // A bump that cannot be made waits for the next verdict; giving up does not.
-            Event::TryFailed { error: reason }
-            | Event::RefusedForNow { reason }
-            | Event::Refused { reason }
-            | Event::NonceUnusable { reason }
-            | Event::Inexplicable { reason } => self.changed(State::Confirming, |change| {
-                change.note = Some(reason.clone());
-                if self.giving_up.is_some() {
-                    change.again = Again::AfterTry;
-                    change.wanted = Some(Wanted::Cancel);
-                }
-            }),
-            Event::CancelAsked { .. } | Event::RetryAsked | Event::Verdict(_) => Step::AlreadyApplied,
-        }
-    }
-
-    /// What confirmation reports. Positive evidence is taken in every state; what is final is never undone by itself.
-    fn judge(&self, finding: &Finding) -> Step {
-        match &self.state {
-            State::Pending { .. } | State::Processing | State::Confirming => self.judge_open(finding),
-            State::Confirmed { .. } => match finding {
-                Finding::Contradicted { reason } => self.park(reason, NonceFate::Keep),
-                Finding::Settled { .. }
-                | Finding::Reverted { .. }
-                | Finding::Void { .. }
-                | Finding::Stuck
-                | Finding::Reopened
-                | Finding::Cancelled => Step::AlreadyApplied,
-            },
-            State::Failed { .. } => match finding {
-                Finding::Settled { tx_hash } => {
-                    self.park(&format!("{tx_hash} paid, though the job was called failed"), NonceFate::Keep)
-                }
-                Finding::Contradicted { reason } => self.park(reason, NonceFate::Keep),
-                Finding::Reverted { .. }
-                | Finding::Void { .. }
-                | Finding::Stuck
-                | Finding::Reopened
-                | Finding::Cancelled => Step::AlreadyApplied,
-            },
-            State::Parked { reason: why } => match finding {
-                Finding::Settled { tx_hash } => self.settled(*tx_hash),
-                // It stays with the person, but what is final about its nonce is noted.
-                Finding::Reverted { reason, .. } => {
-                    self.note_on_parked(why, reason, NonceFate::ClosedByPayment)
-                }
-                Finding::Void { reason } => self.note_on_parked(why, reason, NonceFate::ClosedByForeign),
-                Finding::Cancelled => self.failed(self.reason_to_give_up(), NonceFate::ClosedByCancellation),
-                Finding::Stuck | Finding::Reopened | Finding::Contradicted { .. } => Step::AlreadyApplied,
-            },
-        }
-    }
-
-    fn judge_open(&self, finding: &Finding) -> Step {
-        match finding {
-            Finding::Settled { tx_hash } => self.settled(*tx_hash),
-            Finding::Reverted { reason, value_moved: true } => self.park(reason, NonceFate::ClosedByPayment),
-            Finding::Reverted { reason, value_moved: false } => {
-                self.after_try(NonceFate::ClosedByPayment, reason)
-            }
-            Finding::Void { reason } => self.after_try(NonceFate::ClosedByForeign, reason),
-            Finding::Cancelled => self.failed(self.reason_to_give_up(), NonceFate::ClosedByCancellation),
-            Finding::Contradicted { reason } => self.park(reason, NonceFate::Keep),
-            Finding::Stuck if self.state == State::Confirming && self.holds_nonce => {
-                self.changed(State::Confirming, |change| {
-                    change.again = Again::Now;
-                    change.wanted = Some(self.wanted_at_nonce());
-                })
-            }
-            // The resend loop does what has to be done; the state is the same.
-            Finding::Stuck | Finding::Reopened => Step::AlreadyApplied,
-        }
-    }
-
-    fn cancel(&self, reason: &str) -> Result<Step, IllegalTransition> {
-        match &self.state {
-            State::Confirmed { .. } => Err(self.illegal_cancel("it is paid")),
-            State::Failed { .. } => Ok(Step::AlreadyApplied),
-            State::Parked { .. } if self.contradicted => {
-                Err(self.illegal_cancel("its payment was final once and may come back"))
-            }
-            State::Pending { .. } | State::Processing | State::Confirming
-                if self.giving_up.is_some() && self.holds_nonce =>
-            {
-                Ok(Step::AlreadyApplied)
-            }
-            State::Confirming if !self.holds_nonce => {
-                Err(self.illegal_cancel("another system sent it, and its nonce is not known here"))
-            }
-            State::Confirming => Ok(self.changed(State::Confirming, |change| {
-                change.again = Again::Now;
-                change.wanted = Some(Wanted::Cancel);
-                change.giving_up = Some(reason.to_owned());
-            })),
-            State::Pending { .. } | State::Processing | State::Parked { .. } => Ok(self.give_up(reason)),
-        }
-    }
-
-    fn retry(&self) -> Result<Step, IllegalTransition> {
-        let refuse = |why| Err(IllegalTransition { from: self.state.name(), event: "a retry", why });
-        match &self.state {
-            State::Pending { blocked } => {
-                let to = State::Pending { blocked: blocked.clone() };
-                Ok(self.changed(to, |change| {
-                    change.again = Again::Now;
-                    change.wanted = self.giving_up.as_ref().map(|_| Wanted::Cancel);
-                }))
-            }
-            State::Parked { .. } if self.holds_nonce => refuse("a transaction of it may still land"),
-            State::Parked { .. } if !self.may_pay_again => {
-                refuse("value may have moved; what is missing is paid by a new withdrawal")
-            }
-            State::Parked { .. } => {
-                Ok(self.changed(State::Pending { blocked: None }, |change| change.again = Again::Now))
-            }
-            State::Processing => refuse("a worker is on it"),
-            State::Confirming => refuse("its transaction may still land"),
-            State::Confirmed { .. } => refuse("it is paid"),
-            State::Failed { .. } => refuse("it has ended; a new withdrawal is a new request"),
-        }
-    }
-
-    /// Ends the job now if nothing can be signed for it, and otherwise asks for its nonce to be closed.
-    fn give_up(&self, reason: &str) -> Step {
-        if !self.holds_nonce {
-            return self.failed(reason.to_owned(), NonceFate::Keep);
-        }
-        self.changed(State::Pending { blocked: None }, |change| {
-            change.again = Again::Now;
-            change.wanted = Some(Wanted::Cancel);
-            change.giving_up = Some(self.giving_up.clone().unwrap_or_else(|| reason.to_owned()));
-            change.note = Some(reason.to_owned());
-        })
-    }
-
-    /// A counted try ended without payment; `nonce` says what became of its nonce.
-    fn after_try(&self, nonce: NonceFate, error: &str) -> Step {
-        let open = self.holds_nonce && nonce == NonceFate::Keep;
-        if let (Some(reason), false) = (&self.giving_up, open) {
-            return self.failed(reason.clone(), nonce);
-        }
-        if self.tries + 1 < self.max_tries {
-            return self.changed(State::Pending { blocked: None }, |change| {
-                change.count_try = true;
-                change.again = Again::AfterTry;
-                change.nonce = nonce;
-                change.wanted = self.giving_up.as_ref().map(|_| Wanted::Cancel);
-                change.note = Some(error.to_owned());
-            });
-        }
-        let exhausted = format!("given up after {} tries: {error}", self.max_tries);
-        let mut step = if open { self.give_up(&exhausted) } else { self.failed(exhausted, nonce) };
-        if let Step::Changed(change) = &mut step {
-            change.count_try = self.tries < self.max_tries;
-        }
-        step
-    }
-
-    fn settled(&self, tx_hash: TxHash) -> Step {
-        self.changed(State::Confirmed { tx_hash }, |change| change.nonce = NonceFate::ClosedByPayment)
-    }
-
-    fn failed(&self, reason: String, nonce: NonceFate) -> Step {
-        self.changed(State::Failed { reason: reason.clone() }, |change| {
-            change.nonce = nonce;
-            change.note = Some(reason);
-        })
-    }
-
-    fn park(&self, reason: &str, nonce: NonceFate) -> Step {
-        self.changed(State::Parked { reason: reason.to_owned() }, |change| {
-            change.nonce = nonce;
-            change.note = Some(reason.to_owned());
-        })
-    }
-
-    fn note_on_parked(&self, parked: &str, news: &str, nonce: NonceFate) -> Step {
-        if !self.holds_nonce {
-            return Step::AlreadyApplied;
-        }
-        self.park(&format!("{parked}; {news}"), nonce)
-    }
-
-    fn stay(&self, to: State) -> Step {
-        self.changed(to, |_| {})
-    }
-
-    fn changed(&self, to: State, adjust: impl FnOnce(&mut Change)) -> Step {
-        let mut change = Change {
-            to,
-            count_try: false,
-            again: Again::No,
-            nonce: NonceFate::Keep,
-            wanted: None,
-            giving_up: self.giving_up.clone(),
-            note: None,
-        };
-        adjust(&mut change);
-        Step::Changed(change)
-    }
-
-    fn wanted_at_nonce(&self) -> Wanted {
-        if self.giving_up.is_some() { Wanted::Cancel } else { Wanted::Bump }
-    }
-
-    fn reason_to_give_up(&self) -> String {
-        self.giving_up.clone().unwrap_or_else(|| "its nonce was closed without payment".to_owned())
-    }
-
-    fn illegal(&self, event: &Event, why: &'static str) -> IllegalTransition {
-        IllegalTransition { from: self.state.name(), event: event.name(), why }
-    }
-
-    fn illegal_cancel(&self, why: &'static str) -> IllegalTransition {
-        IllegalTransition { from: self.state.name(), event: "a cancellation", why }
     }
 }
 

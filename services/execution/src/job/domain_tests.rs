@@ -25,8 +25,15 @@ fn events() -> Vec<Event> {
         Event::Sent,
         Event::RefusedForNow { reason: text() },
         Event::Refused { reason: text() },
+        Event::RefusedUnsigned { reason: text() },
         Event::NonceUnusable { reason: text() },
         Event::Inexplicable { reason: text() },
+        Event::ApprovalsExpired { reason: text() },
+        Event::NonceSpent { reason: text() },
+        Event::Rejected { kind: AttemptKind::Pay, reason: text(), last: false },
+        Event::Rejected { kind: AttemptKind::Pay, reason: text(), last: true },
+        Event::Rejected { kind: AttemptKind::Cancel, reason: text(), last: false },
+        Event::Rejected { kind: AttemptKind::Cancel, reason: text(), last: true },
         Event::CancelAsked { reason: text() },
         Event::RetryAsked,
     ];
@@ -35,6 +42,7 @@ fn events() -> Vec<Event> {
         Finding::Reverted { reason: text(), value_moved: false },
         Finding::Reverted { reason: text(), value_moved: true },
         Finding::Void { reason: text() },
+        Finding::Expired { reason: text() },
         Finding::Stuck,
         Finding::Reopened,
         Finding::Cancelled,
@@ -49,6 +57,8 @@ fn standing(state: State) -> Standing {
         state,
         holds_nonce: false,
         giving_up: None,
+        retreat: false,
+        rejected: false,
         may_pay_again: true,
         contradicted: false,
         tries: 0,
@@ -63,6 +73,8 @@ fn after(standing: &Standing, step: &Step) -> Standing {
         state: change.to.clone(),
         holds_nonce: standing.holds_nonce && change.nonce == NonceFate::Keep,
         giving_up: change.giving_up.clone(),
+        retreat: change.retreat,
+        rejected: standing.rejected,
         may_pay_again: standing.may_pay_again,
         contradicted: standing.contradicted,
         tries: standing.tries + u32::from(change.count_try),
@@ -78,8 +90,15 @@ fn check(before: &Standing, event: &Event) {
         assert!(!next.holds_nonce, "{before:?} failed on {event:?} with a nonce open");
     }
     if before.holds_nonce && !next.holds_nonce {
-        let allowed =
-            matches!(event, Event::Verdict(_) | Event::NonceUnusable { .. } | Event::RefusedForNow { .. });
+        let allowed = matches!(
+            event,
+            Event::Verdict(_)
+                | Event::NonceUnusable { .. }
+                | Event::RefusedForNow { .. }
+                | Event::RefusedUnsigned { .. }
+                | Event::ApprovalsExpired { .. }
+                | Event::NonceSpent { .. }
+        );
         assert!(allowed, "{event:?} let a nonce go");
     }
     match &before.state {
@@ -104,12 +123,14 @@ fn check(before: &Standing, event: &Event) {
 fn every_state_takes_every_event_without_breaking_the_promise() {
     for state in states() {
         for event in events() {
-            for bits in 0..8u8 {
+            for bits in 0..32u8 {
                 for tries in [0, 4, 5] {
                     let mut before = standing(state.clone());
                     before.holds_nonce = bits & 1 != 0 && !matches!(state, State::Failed { .. });
                     before.giving_up = (bits & 2 != 0).then(|| "asked".to_owned());
                     before.may_pay_again = bits & 4 != 0;
+                    before.retreat = bits & 8 != 0 && before.giving_up.is_some();
+                    before.rejected = bits & 16 != 0 && before.holds_nonce;
                     before.tries = tries;
                     check(&before, &event);
                 }
@@ -155,6 +176,47 @@ fn a_job_with_a_nonce_is_cancelled_on_chain_before_it_fails() {
 }
 
 #[test]
+fn what_nobody_takes_is_replaced_then_closed_then_tried_again_and_never_elsewhere_before() {
+    let job = Standing { holds_nonce: true, ..standing(State::Confirming) };
+    let rejected = |kind, last| Event::Rejected { kind, reason: "gas".into(), last };
+    let Step::Changed(change) = job.apply(&rejected(AttemptKind::Pay, false)).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert_eq!(
+        (change.to, change.wanted, change.nonce),
+        (State::Confirming, Some(Wanted::Bump), NonceFate::Keep)
+    );
+    let step = job.apply(&rejected(AttemptKind::Pay, true)).unwrap();
+    let closing = after(&job, &step);
+    assert!(closing.retreat && closing.holds_nonce && closing.state == State::Confirming);
+    let Step::Changed(parked) = closing.apply(&rejected(AttemptKind::Cancel, true)).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert!(matches!(parked.to, State::Parked { .. }) && parked.nonce == NonceFate::Keep);
+    let Step::Changed(again) = closing.apply(&Event::Verdict(Finding::Cancelled)).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert_eq!((again.to, again.giving_up, again.retreat), (State::Pending { blocked: None }, None, false));
+    assert!(again.count_try && again.nonce == NonceFate::ClosedByCancellation);
+    let last = Standing { tries: 4, ..closing };
+    let Step::Changed(end) = last.apply(&Event::Verdict(Finding::Cancelled)).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert!(matches!(end.to, State::Failed { .. }));
+}
+
+#[test]
+fn expired_approvals_wait_without_a_nonce_and_without_a_try() {
+    let job = Standing { holds_nonce: true, ..standing(State::Processing) };
+    let Step::Changed(change) = job.apply(&Event::ApprovalsExpired { reason: "0 of 2 hold".into() }).unwrap()
+    else {
+        panic!("nothing changed")
+    };
+    assert_eq!(change.to, State::Pending { blocked: Some("0 of 2 hold".into()) });
+    assert_eq!((change.nonce, change.count_try), (NonceFate::Freed, false));
+}
+
+#[test]
 fn a_payment_that_lands_during_its_cancellation_is_confirmed() {
     let job = Standing { holds_nonce: true, giving_up: Some("stop".into()), ..standing(State::Confirming) };
     let Step::Changed(change) = job.apply(&Event::Verdict(Finding::Settled { tx_hash: HASH })).unwrap()
@@ -190,7 +252,7 @@ fn a_block_costs_no_try() {
 proptest! {
     /// Random lives: the promise holds after every step, and a job that took a nonce without proof never fails.
     #[test]
-    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..18, any::<bool>()), 0..60)) {
+    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..24, any::<bool>()), 0..60)) {
         let events = events();
         let mut job = standing(State::Pending { blocked: None });
         for (pick, takes_nonce) in script {

@@ -34,6 +34,8 @@ pub struct NewWithdrawal {
     pub destination: String,
     pub priority: Priority,
     pub requested_by: String,
+    /// For whom; empty when for themselves.
+    pub on_behalf_of: String,
     pub approvals: Vec<Approval>,
     pub trace: TraceContext,
 }
@@ -155,6 +157,9 @@ fn same_payload(job: &Job, new: &NewWithdrawal) -> Result<(), JobError> {
     if job.requested_by != new.requested_by {
         return other("requested_by");
     }
+    if job.on_behalf_of != new.on_behalf_of {
+        return other("on_behalf_of");
+    }
     Ok(())
 }
 
@@ -172,6 +177,9 @@ fn same_new(first: &NewWithdrawal, second: &NewWithdrawal) -> Result<(), JobErro
     }
     if first.requested_by != second.requested_by {
         return other("requested_by");
+    }
+    if first.on_behalf_of != second.on_behalf_of {
+        return other("on_behalf_of");
     }
     Ok(())
 }
@@ -247,6 +255,7 @@ async fn insert_in(tx: &mut PgConnection, fresh: &[Fresh<'_>], max_tries: u32) -
         .bind(approvals)
         .bind(traces)
         .bind(i32::try_from(max_tries).unwrap_or(i32::MAX))
+        .bind(column(|job| job.new.on_behalf_of.clone()))
         .execute(tx)
         .await?;
     Ok(())

@@ -93,8 +93,14 @@ pub struct Job {
     pub blocked: Option<String>,
     pub wanted: Option<Wanted>,
     pub cancel_reason: Option<String>,
+    /// Whether its nonce is closed only for it to be tried again at another.
+    pub retreating: bool,
+    /// Whether every node refused for good what was signed last at the nonce it holds.
+    pub rejected: bool,
     pub tx_hash: Option<TxHash>,
     pub requested_by: String,
+    /// For whom; empty when for themselves.
+    pub on_behalf_of: String,
     pub approvals: Vec<Approval>,
     pub void_proof: Option<VoidProof>,
     pub reserved: bool,
@@ -121,6 +127,8 @@ impl Job {
             state: self.state.clone(),
             holds_nonce: self.nonce.is_some(),
             giving_up: self.cancel_reason.clone(),
+            retreat: self.retreating,
+            rejected: self.rejected,
             may_pay_again: self.may_pay_again(),
             contradicted: self.contradicted,
             tries: self.tries,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use chain::BlockRef;
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, Row as _};
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 use super::{
     Attempt, AttemptKind, AttemptStatus, Fee, Job, JobError, JobQueue, Payer, State, VoidProof, Wanted,
+    Window,
 };
 use crate::catalogue::repo::read_kind;
 use crate::sql::{amount, bad_column, count, opt_text, text, unsigned};
@@ -115,7 +117,7 @@ pub(crate) async fn page(
 
 const ATTEMPT: &str = "SELECT t.id, t.job_id, t.number, t.kind AS attempt_kind, t.status, t.address, t.nonce, t.gas_limit,
     t.max_fee_per_gas::text, t.max_priority_fee_per_gas::text, t.void_proof, t.raw_transaction, t.tx_hash, t.last_error,
-    t.sends, t.created_at, t.broadcast_at, t.gas_used::text, t.gas_price::text, t.block_number, c.kind
+    t.rejected, t.reference_block, t.reference_hash, t.expiration_ms, t.made_ms, t.sends, t.created_at, t.broadcast_at, t.gas_used::text, t.gas_price::text, t.block_number, c.kind
     FROM attempts AS t JOIN chains AS c ON c.name = t.chain WHERE t.job_id = ANY ($1) ORDER BY t.job_id, t.number";
 
 /// Every attempt of these jobs, oldest first.
@@ -246,8 +248,11 @@ fn read_job(row: &PgRow) -> Result<Job, JobError> {
         blocked: row.try_get("blocked_reason")?,
         wanted: read_wanted(row)?,
         cancel_reason: row.try_get("cancel_reason")?,
+        retreating: row.try_get("retreating")?,
+        rejected: row.try_get("rejected")?,
         tx_hash: hash(row, "tx_hash")?,
         requested_by: row.try_get("requested_by")?,
+        on_behalf_of: row.try_get("on_behalf_of")?,
         approvals: document(row, "approvals")?,
         void_proof: opt_document(row, "void_proof")?,
         reserved: row.try_get("reserved")?,
@@ -281,6 +286,13 @@ fn read_attempt(row: &PgRow) -> Result<Attempt, JobError> {
         }),
         (None, _) | (_, None) => None,
     };
+    let window = match (hash(row, "reference_hash")?, number("expiration_ms")?, number("made_ms")?) {
+        (Some(hash), Some(expiration_ms), Some(made_ms)) => {
+            let reference = BlockRef { number: unsigned(row, "reference_block")?, hash };
+            Some(Window { reference, expiration_ms, made_ms })
+        }
+        (None, ..) | (_, None, _) | (_, _, None) => None,
+    };
     Ok(Attempt {
         id: AttemptId::from_uuid(row.try_get("id")?),
         job: JobId::from_uuid(row.try_get("job_id")?),
@@ -289,11 +301,13 @@ fn read_attempt(row: &PgRow) -> Result<Attempt, JobError> {
         status: AttemptStatus::parse(status).ok_or_else(|| bad_column("status", "unknown"))?,
         address: address(row, "address")?,
         nonce: number("nonce")?,
+        window,
         fee,
         void_proof: opt_document::<VoidProof>(row, "void_proof")?,
         raw: row.try_get("raw_transaction")?,
         tx_hash: hash(row, "tx_hash")?,
         last_error: row.try_get("last_error")?,
+        rejected: row.try_get("rejected")?,
         sends: count(row, "sends")?,
         created_at: row.try_get("created_at")?,
         broadcast_at: row.try_get("broadcast_at")?,

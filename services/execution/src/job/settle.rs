@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use sqlx::{Connection as _, PgConnection, PgPool};
+use telemetry::crash_point;
 use types::{JobId, TxHash};
 use uuid::Uuid;
 
@@ -56,7 +57,9 @@ pub(super) async fn record_group(
             }
         }
     }
+    crash_point("execution.before_verdict");
     tx.commit().await?;
+    crash_point("execution.after_verdict");
     Ok(answers)
 }
 

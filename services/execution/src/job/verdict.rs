@@ -25,11 +25,13 @@ pub struct Receipt {
     pub block_number: u64,
     pub gas_used: u64,
     pub gas_price: u128,
+    /// All that was taken, where that is more than gas.
+    pub fee: Option<RawAmount>,
 }
 
 impl Receipt {
     pub(super) fn fee(&self) -> Option<RawAmount> {
-        RawAmount::from(self.gas_price).checked_mul(self.gas_used)
+        self.fee.or_else(|| RawAmount::from(self.gas_price).checked_mul(self.gas_used))
     }
 }
 
@@ -83,7 +85,10 @@ pub(super) async fn record_in(
     if finding == Finding::Reopened {
         return send_again_in(tx, &job).await;
     }
-    let Step::Changed(change) = job.standing().apply(&Event::Verdict(finding.clone()))? else {
+    let mut standing = job.standing();
+    // Another nonce needs confirmation's signature; where there is none, the closed nonce is the end.
+    standing.retreat &= verdict.proof.is_some();
+    let Step::Changed(change) = standing.apply(&Event::Verdict(finding.clone()))? else {
         return Ok(());
     };
     if change.nonce != NonceFate::Keep || matches!(finding, Finding::Settled { .. }) {
@@ -195,6 +200,7 @@ async fn close_attempts_in(tx: &mut PgConnection, job: &Job, verdict: &Verdict) 
             Finding::Settled { .. }
             | Finding::Cancelled
             | Finding::Void { .. }
+            | Finding::Expired { .. }
             | Finding::Stuck
             | Finding::Reopened
             | Finding::Contradicted { .. } => "settled",

@@ -16,6 +16,9 @@ use super::{Again, Change, Job, JobError, NonceFate, State, Wanted, repo};
 use crate::outbox::{Told, tell_in};
 use crate::{metrics, wallet};
 
+/// How soon a job is looked at again that waits for somebody's word: only in case the word does not come.
+const RARELY: Duration = Duration::from_secs(600);
+
 /// When jobs are tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
@@ -32,6 +35,7 @@ impl Schedule {
             Again::Now => Some(Due::Now),
             Again::AfterTry => Some(Due::In(self.tries.delay(job.tries))),
             Again::AfterWait => Some(Due::In(self.waits.delay(job.waits))),
+            Again::Rarely => Some(Due::In(RARELY)),
         }
     }
 }
@@ -86,7 +90,8 @@ async fn settle_nonce_in(tx: &mut PgConnection, job: &Job, fate: NonceFate) -> R
         NonceFate::ClosedByPayment => Some("payment"),
         NonceFate::ClosedByCancellation => Some("cancellation"),
         NonceFate::ClosedByForeign => Some("foreign"),
-        NonceFate::Freed => None,
+        NonceFate::Expired => Some("expired"),
+        NonceFate::Freed | NonceFate::Spent => None,
     };
     match closed_by {
         Some(by) => {
@@ -100,13 +105,19 @@ async fn settle_nonce_in(tx: &mut PgConnection, job: &Job, fate: NonceFate) -> R
             .await?;
         }
         None => {
+            let spent = fate == NonceFate::Spent;
             sqlx::query(
-                "UPDATE lane_nonces SET state = 'free', job_id = NULL, committed_raw = 0
+                "UPDATE lane_nonces SET state = CASE WHEN $2 THEN 'spent' ELSE 'free' END,
+                     job_id = CASE WHEN $2 THEN job_id END, committed_raw = 0
                  WHERE job_id = $1 AND state = 'open'",
             )
             .bind(job.id.as_uuid())
+            .bind(spent)
             .execute(&mut *tx)
             .await?;
+            if spent {
+                metrics::nonce_spent(job);
+            }
             // Nothing was signed at it, and nothing may be signed for this job at it any more.
             sqlx::query("UPDATE attempts SET status = 'void' WHERE job_id = $1 AND status = 'reserved'")
                 .bind(job.id.as_uuid())
@@ -139,6 +150,7 @@ async fn update_in(tx: &mut PgConnection, job: &Job, change: &Change) -> Result<
         .bind(change.giving_up.as_deref())
         .bind(hash.map(|hash| hash.as_bytes().to_vec()))
         .bind(ends(&change.to))
+        .bind(change.retreat)
         .execute(tx)
         .await?;
     db::expect_one(updated).map_err(|_| JobError::Conflict)

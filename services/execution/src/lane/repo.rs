@@ -22,6 +22,21 @@ pub struct LaneState {
     pub unmined: u64,
 }
 
+/// The next number of a line that nobody was ever given; zero for one that does not exist yet.
+pub(crate) async fn next_in(
+    tx: &mut PgConnection,
+    chain: &ChainName,
+    address: &Address,
+) -> Result<u64, sqlx::Error> {
+    let next: Option<i64> =
+        sqlx::query_scalar("SELECT next_nonce FROM lanes WHERE chain = $1 AND address = $2")
+            .bind(chain.as_str())
+            .bind(address.to_string())
+            .fetch_optional(tx)
+            .await?;
+    Ok(next.unwrap_or(0).unsigned_abs())
+}
+
 /// Locks a lane, which is made first if need be. `mined` and `pending` are the chain's word, read before.
 pub(crate) async fn lock_in(
     tx: &mut PgConnection,
@@ -180,6 +195,8 @@ pub struct LaneRow {
     pub next_nonce: u64,
     pub final_nonce: u64,
     pub open_nonces: Vec<u64>,
+    /// Given by the signer to payments that are not known here.
+    pub spent_nonces: Vec<u64>,
     pub halted_reason: Option<String>,
 }
 
@@ -200,13 +217,17 @@ pub(crate) async fn list(
         .await?;
     rows.iter()
         .map(|row| {
-            let open: Vec<i64> = row.try_get("open_nonces")?;
+            let nonces = |column: &str| -> Result<Vec<u64>, sqlx::Error> {
+                let nonces: Vec<i64> = row.try_get(column)?;
+                Ok(nonces.into_iter().map(i64::unsigned_abs).collect())
+            };
             Ok(LaneRow {
                 chain: row.try_get("chain")?,
                 address: row.try_get("address")?,
                 next_nonce: unsigned(row, "next_nonce")?,
                 final_nonce: unsigned(row, "final_nonce")?,
-                open_nonces: open.into_iter().map(i64::unsigned_abs).collect(),
+                open_nonces: nonces("open_nonces")?,
+                spent_nonces: nonces("spent_nonces")?,
                 halted_reason: row.try_get("halted_reason")?,
             })
         })

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::parse::{Mistakes, one, required};
 use crate::job::{
     Approval, Attempt, AttemptKind, AttemptStatus, Evidence, Finding, ImportedJob, Job, JobFilter, JobQueue,
-    Jobs, LaneView, NewWithdrawal, Receipt, State, Statistics, Verdict, VoidProof,
+    Jobs, LaneView, NewWithdrawal, Receipt, Renewal, State, Statistics, Verdict, VoidProof,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -39,6 +39,14 @@ impl ExecutionService for ExecutionRpc {
         let new = parse_withdrawal(&request.into_inner())?;
         let job = self.jobs.enqueue(new).await?;
         Ok(Response::new(wire::EnqueueWithdrawalResponse { job_id: job.to_string() }))
+    }
+
+    async fn renew_approvals(
+        &self,
+        request: Request<wire::RenewApprovalsRequest>,
+    ) -> Result<Response<wire::RenewApprovalsResponse>, Status> {
+        let job = self.jobs.renew_approvals(&parse_renewal(&request.into_inner())?).await?;
+        Ok(Response::new(wire::RenewApprovalsResponse { job_id: job.to_string() }))
     }
 
     async fn record_verdict(
@@ -149,11 +157,30 @@ fn parse_withdrawal(request: &wire::EnqueueWithdrawalRequest) -> Result<NewWithd
     let asset = mistakes.parse("asset", &request.asset);
     let amount = mistakes.parse("amount_raw", &request.amount_raw);
     let priority = mistakes.parse_opt::<Priority>("priority", &request.priority).unwrap_or_default();
-    if request.approvals.len() > MAX_APPROVALS {
+    let approvals = parse_approvals(&mut mistakes, &request.approvals);
+    let parsed = (|| {
+        Some(NewWithdrawal {
+            id: id?,
+            chain: chain?,
+            asset: asset?,
+            amount: amount?,
+            destination: request.destination.clone(),
+            priority,
+            requested_by: request.requested_by.clone(),
+            on_behalf_of: request.on_behalf_of.clone(),
+            approvals,
+            trace: telemetry::propagation::current(),
+        })
+    })();
+    mistakes.done(parsed)
+}
+
+fn parse_approvals(mistakes: &mut Mistakes, proofs: &[wire::ApprovalProof]) -> Vec<Approval> {
+    if proofs.len() > MAX_APPROVALS {
         mistakes.note("approvals", format!("at most {MAX_APPROVALS}"));
     }
-    let mut approvals = Vec::with_capacity(request.approvals.len());
-    for (index, approval) in request.approvals.iter().enumerate() {
+    let mut approvals = Vec::with_capacity(proofs.len());
+    for (index, approval) in proofs.iter().enumerate() {
         let expires = approval.expires_at.as_ref().map(proto::time::datetime);
         match expires {
             Some(Ok(expires_at)) => approvals.push(Approval {
@@ -164,20 +191,21 @@ fn parse_withdrawal(request: &wire::EnqueueWithdrawalRequest) -> Result<NewWithd
             Some(Err(_)) | None => mistakes.note(&format!("approvals[{index}].expires_at"), "must be a time"),
         }
     }
-    let parsed = (|| {
-        Some(NewWithdrawal {
-            id: id?,
-            chain: chain?,
-            asset: asset?,
-            amount: amount?,
-            destination: request.destination.clone(),
-            priority,
-            requested_by: request.requested_by.clone(),
-            approvals,
-            trace: telemetry::propagation::current(),
-        })
-    })();
-    mistakes.done(parsed)
+    approvals
+}
+
+fn parse_renewal(request: &wire::RenewApprovalsRequest) -> Result<Renewal, Status> {
+    let mut mistakes = Mistakes::default();
+    let withdrawal = mistakes.parse("withdrawal_id", &request.withdrawal_id);
+    let approvals = parse_approvals(&mut mistakes, &request.approvals);
+    if request.approvals.is_empty() {
+        mistakes.note("approvals", "must not be empty");
+    }
+    if request.revision == 0 || i64::try_from(request.revision).is_err() {
+        mistakes.note("revision", "must be above zero");
+    }
+    let revision = request.revision;
+    mistakes.done(withdrawal.map(|withdrawal| Renewal { withdrawal, approvals, revision }))
 }
 
 fn parse_import(request: &wire::ImportJobRequest) -> Result<ImportedJob, Status> {
@@ -250,7 +278,21 @@ fn parse_receipt(mistakes: &mut Mistakes, hash: &str, block: u64, gas: &str, pri
     let tx_hash = mistakes.parse("tx_hash", hash);
     let gas_used = mistakes.parse("gas_used", gas);
     let gas_price = mistakes.parse("gas_price", price);
-    Some(Receipt { tx_hash: tx_hash?, block_number: block, gas_used: gas_used?, gas_price: gas_price? })
+    Some(Receipt {
+        tx_hash: tx_hash?,
+        block_number: block,
+        gas_used: gas_used?,
+        gas_price: gas_price?,
+        fee: None,
+    })
+}
+
+/// All that was taken; a service that does not say leaves it to gas and price.
+fn parse_fee(mistakes: &mut Mistakes, receipt: Receipt, fee: &str) -> Option<Receipt> {
+    if fee.is_empty() {
+        return Some(receipt);
+    }
+    Some(Receipt { fee: Some(mistakes.parse("fee", fee)?), ..receipt })
 }
 
 fn parse_proof(
@@ -306,10 +348,12 @@ fn parse_finding(
     Some(match finding {
         F::Settled(it) => {
             let receipt = parse_receipt(mistakes, &it.tx_hash, it.block_number, &it.gas_used, &it.gas_price)?;
+            let receipt = parse_fee(mistakes, receipt, &it.fee)?;
             (Finding::Settled { tx_hash: receipt.tx_hash }, Evidence::Receipt(receipt))
         }
         F::Reverted(it) => {
             let receipt = parse_receipt(mistakes, &it.tx_hash, it.block_number, &it.gas_used, &it.gas_price)?;
+            let receipt = parse_fee(mistakes, receipt, &it.fee)?;
             *proof = parse_proof(mistakes, &it.void_tx_hashes, &it.attestation, it.attested_at.as_ref());
             (Finding::Reverted { reason: it.reason, value_moved: it.value_moved }, Evidence::Receipt(receipt))
         }
@@ -317,12 +361,19 @@ fn parse_finding(
             let hashes: Vec<TxHash> =
                 it.tx_hashes.iter().filter_map(|hash| mistakes.parse("tx_hashes", hash)).collect();
             *proof = parse_proof(mistakes, &it.tx_hashes, &it.attestation, it.attested_at.as_ref());
-            (Finding::Void { reason: it.reason }, Evidence::Void(hashes))
+            // Somebody else's transaction closed it, or time did.
+            let finding = if it.foreign_tx_hash.is_empty() {
+                Finding::Expired { reason: it.reason }
+            } else {
+                Finding::Void { reason: it.reason }
+            };
+            (finding, Evidence::Void(hashes))
         }
         F::Stuck(it) => (Finding::Stuck, Evidence::Hash(mistakes.parse("tx_hash", &it.tx_hash)?)),
         F::Reopened(it) => (Finding::Reopened, Evidence::Hash(mistakes.parse("tx_hash", &it.tx_hash)?)),
         F::Cancelled(it) => {
             let receipt = parse_receipt(mistakes, &it.tx_hash, it.block_number, &it.gas_used, &it.gas_price)?;
+            *proof = parse_proof(mistakes, &it.void_tx_hashes, &it.attestation, it.attested_at.as_ref());
             (Finding::Cancelled, Evidence::Receipt(receipt))
         }
         F::Contradicted(it) => {
@@ -389,7 +440,7 @@ fn show_attempt(attempt: &Attempt) -> wire::Attempt {
         number: attempt.number,
         kind: kind.into(),
         status: status.into(),
-        nonce: attempt.nonce,
+        nonce: attempt.nonce.filter(|_| attempt.window.is_none()),
         tx_hash: attempt.tx_hash.map(|hash| hash.to_string()).unwrap_or_default(),
         raw_transaction: attempt.raw.clone().unwrap_or_default(),
         max_fee_per_gas: attempt.fee.map(|fee| fee.max_fee_per_gas.to_string()).unwrap_or_default(),
@@ -410,6 +461,7 @@ fn show_lane(lane: LaneView) -> wire::Lane {
         next_nonce: lane.next_nonce,
         final_nonce: lane.final_nonce,
         open_nonces: lane.open_nonces,
+        spent_nonces: lane.spent_nonces,
         halted_reason: lane.halted_reason.unwrap_or_default(),
     }
 }

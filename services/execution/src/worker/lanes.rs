@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use chain::Anchor;
+use chain::{Anchor, BindingKind};
 use db::Due;
 use sqlx::{PgPool, Row as _};
 use types::{Address, ChainName, JobId, Priority, RawAmount};
@@ -136,7 +136,11 @@ impl LaneWorker {
     async fn gauges(&self) -> Result<(), WorkError> {
         let row = sqlx::query(
             "SELECT count(*) FILTER (WHERE halted_reason IS NOT NULL) AS halted,
-                    coalesce(sum(foreign_seen), 0)::bigint AS foreign_seen FROM lanes WHERE chain = $1",
+                    coalesce(sum(foreign_seen), 0)::bigint AS foreign_seen,
+                    -- Those the chain has not passed: whatever is numbered above waits for a transaction we do not have.
+                    (SELECT count(*) FROM lane_nonces AS n JOIN lanes AS l USING (chain, address)
+                     WHERE n.chain = $1 AND n.state = 'spent' AND n.nonce >= l.mined_seen) AS spent
+             FROM lanes WHERE chain = $1",
         )
         .bind(self.chain.as_str())
         .fetch_one(&self.pool)
@@ -146,6 +150,8 @@ impl LaneWorker {
             .set(unsigned(&row, "halted")? as f64);
         metrics::gauge!("bursar_execution_foreign_nonces", "chain" => chain())
             .set(unsigned(&row, "foreign_seen")? as f64);
+        metrics::gauge!("bursar_execution_spent_nonces", "chain" => chain())
+            .set(unsigned(&row, "spent")? as f64);
         Ok(())
     }
 }
@@ -158,6 +164,10 @@ impl Tick for LaneWorker {
             return Ok(Ticked::Idle { next: None });
         };
         self.gauges().await?;
+        // Where no chain counts, there are no gaps.
+        if handle.edge.binding_kind() == BindingKind::Window {
+            return Ok(Ticked::Idle { next: None });
+        }
         let format = handle.settings.kind.address_format();
         let busy: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
             .bind(self.chain.as_str())

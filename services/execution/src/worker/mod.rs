@@ -1,7 +1,7 @@
 //! The loops of execution: each ticks, each is safe to run at any time and any number of times.
 //!
 //! `withdrawal` claims jobs and drives them through the write-ahead protocol, whose steps are `plan`, `price`, `reserve`,
-//! `sign` and `send`. `resend` sends stored bytes again, `lanes` looks after nonces, `balances` reads what wallets hold,
+//! `sign` and `send`; `reject` says what follows when no node takes the bytes. `resend` sends stored bytes again, `lanes` looks after nonces, `balances` reads what wallets hold,
 //! `relay` delivers what other services must know.
 
 pub mod balances;
@@ -9,6 +9,7 @@ mod batch;
 pub mod lanes;
 mod plan;
 mod price;
+mod reject;
 pub mod relay;
 pub mod resend;
 mod reserve;
@@ -31,7 +32,7 @@ pub struct WorkerConfig {
     pub lease: Duration,
     /// Loops per chain and queue.
     pub concurrency: u32,
-    /// Signatures asked for at once.
+    /// Signatures asked for in one call.
     pub sign_concurrency: usize,
     /// Transactions of one wallet that may be waiting for a block.
     pub max_unmined: u64,
@@ -43,6 +44,8 @@ pub struct WorkerConfig {
     pub halt_on_foreign: bool,
     /// A job whose workers died this often is parked.
     pub max_lapses: u32,
+    /// How often bytes that every node refuses are replaced at their nonce before the nonce is closed.
+    pub max_replacements: u32,
     pub schedule: Schedule,
 }
 

@@ -5,7 +5,7 @@ use types::{
 };
 
 use super::*;
-use crate::job::{Fee, JobQueue, Payer, VoidProof};
+use crate::job::{Fee, JobQueue, Payer, VoidProof, Window};
 
 fn address(byte: u8) -> Address {
     Address::from_body(AddressFormat::Evm, [byte; 20])
@@ -39,8 +39,11 @@ fn job(state: State) -> Job {
         blocked: None,
         wanted: None,
         cancel_reason: None,
+        retreating: false,
+        rejected: false,
         tx_hash: None,
         requested_by: String::new(),
+        on_behalf_of: String::new(),
         approvals: Vec::new(),
         void_proof: None,
         reserved: true,
@@ -69,11 +72,13 @@ fn attempt(job: &Job, number: u32, kind: AttemptKind, status: AttemptStatus) -> 
         status,
         address: address(1),
         nonce: Some(7),
+        window: None,
         fee: Some(Fee { gas_limit: 21_000, max_fee_per_gas: 1, max_priority_fee_per_gas: None }),
         void_proof: None,
         raw: signed.then(|| vec![1]),
         tx_hash: signed.then_some(TxHash([1; 32])),
         last_error: None,
+        rejected: false,
         sends: 0,
         created_at: Utc::now(),
         broadcast_at: None,
@@ -148,7 +153,11 @@ fn a_watched_job_is_touched_only_when_asked() {
     let stuck = Job { wanted: Some(Wanted::Bump), ..watched.clone() };
     assert_eq!(plan(&stuck, std::slice::from_ref(&sent)), Next::Bump(sent.clone()));
     let begun = attempt(&watched, 2, AttemptKind::Pay, AttemptStatus::Reserved);
-    assert_eq!(plan(&stuck, &[sent, begun.clone()]), Next::Resume(begun));
+    assert_eq!(plan(&stuck, &[sent.clone(), begun.clone()]), Next::Resume(begun));
+    let stored = attempt(&watched, 2, AttemptKind::Pay, AttemptStatus::Signed);
+    assert_eq!(plan(&stuck, &[sent.clone(), stored.clone()]), Next::Send(stored.clone()));
+    let offered = Attempt { sends: 1, ..stored };
+    assert_eq!(plan(&stuck, &[sent, offered.clone()]), Next::Bump(offered));
     for state in [
         State::Confirmed { tx_hash: TxHash([1; 32]) },
         State::Failed { reason: String::new() },
@@ -156,4 +165,64 @@ fn a_watched_job_is_touched_only_when_asked() {
     ] {
         assert_eq!(plan(&Job { wanted: Some(Wanted::Bump), ..holding(state) }, &[]), Next::Nothing);
     }
+}
+
+#[test]
+fn what_nobody_takes_is_not_outbid_and_a_refused_cancellation_is() {
+    let base = Job {
+        wanted: Some(Wanted::Cancel),
+        cancel_reason: Some("no node takes it".into()),
+        retreating: true,
+        ..holding(State::Confirming)
+    };
+    let refused = |number, kind| Attempt {
+        rejected: true,
+        sends: 1,
+        ..attempt(&base, number, kind, AttemptStatus::Signed)
+    };
+    let (first, second) = (refused(1, AttemptKind::Pay), refused(2, AttemptKind::Pay));
+    assert_eq!(plan(&base, &[first.clone(), second.clone()]), Next::Cancel(None));
+    let closing = refused(3, AttemptKind::Cancel);
+    assert_eq!(plan(&base, &[first.clone(), second, closing.clone()]), Next::Cancel(Some(closing)));
+    let taken = attempt(&base, 2, AttemptKind::Pay, AttemptStatus::Broadcast);
+    assert_eq!(plan(&base, &[first, taken.clone()]), Next::Cancel(Some(taken)));
+}
+
+fn windowed(job: &Job, status: AttemptStatus) -> Attempt {
+    let reference = chain::BlockRef { number: 9, hash: TxHash([9; 32]) };
+    let window = Window { reference, expiration_ms: 2_000, made_ms: 1_000 };
+    Attempt { window: Some(window), ..attempt(job, 1, AttemptKind::Pay, status) }
+}
+
+#[test]
+fn within_a_window_what_was_begun_is_finished_and_nothing_replaces_it() {
+    for cancel_reason in [None, Some("an operator's wish".to_owned())] {
+        for state in [State::Pending { blocked: None }, State::Processing] {
+            let job = Job {
+                wanted: cancel_reason.as_ref().map(|_| Wanted::Cancel),
+                cancel_reason: cancel_reason.clone(),
+                ..holding(state)
+            };
+            let begun = windowed(&job, AttemptStatus::Reserved);
+            assert_eq!(plan(&job, std::slice::from_ref(&begun)), Next::Resume(begun.clone()));
+            let stored = windowed(&job, AttemptStatus::Signed);
+            assert_eq!(plan(&job, std::slice::from_ref(&stored)), Next::Send(stored.clone()));
+        }
+    }
+    for wanted in [None, Some(Wanted::Bump), Some(Wanted::Cancel)] {
+        let watched = Job { wanted, ..holding(State::Confirming) };
+        let sent = windowed(&watched, AttemptStatus::Broadcast);
+        assert_eq!(plan(&watched, &[sent]), Next::Nothing, "only a verdict ends it");
+    }
+}
+
+#[test]
+fn after_a_window_has_closed_a_job_needs_its_proof_to_be_paid_again() {
+    let ended = Job { ever_signed: true, ..job(State::Processing) };
+    let dead = windowed(&ended, AttemptStatus::Void);
+    assert!(matches!(plan(&ended, std::slice::from_ref(&dead)), Next::End(Event::Inexplicable { .. })));
+    let proof =
+        VoidProof { tx_hashes: vec![TxHash([1; 32])], signature: String::new(), attested_at: Utc::now() };
+    let proven = Job { void_proof: Some(proof), ..ended };
+    assert_eq!(plan(&proven, &[dead]), Next::Pay);
 }

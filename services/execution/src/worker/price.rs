@@ -7,7 +7,7 @@ use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, Q
 use types::{Address, Priority, RawAmount};
 
 use super::batch::{Bench, Ended, Item};
-use crate::job::{Attempt, Event, Fee};
+use crate::job::{Attempt, Event, Fee, Window};
 
 /// A job with its price.
 #[derive(Debug, Clone)]
@@ -24,8 +24,10 @@ pub(super) struct WalletView {
     pub mined: u64,
     pub pending: u64,
     pub balance: RawAmount,
-    /// A block at which no nonce from `pending` on was used.
+    /// A block at which no nonce from `pending` on was used; with a window, the one that is referred to.
     pub head: u64,
+    /// On chains without nonces. There `mined` and `pending` are zero: the line of the wallet is ours alone.
+    pub window: Option<Window>,
 }
 
 impl Bench {
@@ -70,8 +72,12 @@ impl Bench {
         let market = self.chain.edge.quote(action, item.job.priority).await;
         let before = previous.and_then(|attempt| attempt.fee);
         let price = match (before, market) {
+            // What every node refused is priced anew, and only while they answer: a guess would be refused again.
+            (Some(before), market) if previous.is_some_and(|attempt| attempt.rejected) => {
+                self.replace(&before, &market.map_err(|error| unpriced(&error))?)?
+            }
             (Some(before), market) => {
-                let gas_limit = match (market.as_ref().ok().and_then(Fee::of), action) {
+                let gas_limit = match (market.as_ref().ok().map(Fee::of), action) {
                     (Some(market), _) => market.gas_limit,
                     // An estimate that fails now (the payment may just have landed) is no reason to change the limit.
                     (None, Action::Pay(_)) => before.gas_limit,
@@ -94,13 +100,30 @@ impl Bench {
         })
     }
 
+    /// A price for bytes that every node refused: the market's kind of price and gas, above what was offered before, which
+    /// the signer's guard demands. A gas limit that was refused is not offered again.
+    fn replace(&self, before: &Fee, market: &Price) -> Result<Price, Event> {
+        let fresh = Fee::of(market);
+        let gas_limit = if fresh.gas_limit == before.gas_limit {
+            before.gas_limit.saturating_add(before.gas_limit / 2)
+        } else {
+            fresh.gas_limit
+        };
+        let max_priority_fee_per_gas = fresh
+            .max_priority_fee_per_gas
+            .map(|_| before.max_priority_fee_per_gas.unwrap_or(before.max_fee_per_gas));
+        let offered = Fee { gas_limit, max_priority_fee_per_gas, ..*before }.price();
+        let raised = self.chain.edge.bump(&offered, Some(market));
+        raised.ok_or_else(|| Event::TryFailed { error: "the fee is at its cap".to_owned() })
+    }
+
     fn within_caps(&self, price: &Price, native: RawAmount) -> Result<(Fee, RawAmount), Event> {
         let (max_cost, cap) = (price.max_cost(), self.chain.settings.max_fee);
         if max_cost > cap {
             let reason = format!("the fee may reach {max_cost}, the cap for one transaction is {cap}");
             return Err(Event::Blocked { reason });
         }
-        let fee = Fee::of(price).ok_or_else(|| Event::Blocked { reason: "no price per gas".to_owned() })?;
+        let fee = Fee::of(price);
         let cost = native.checked_add(max_cost);
         let cost =
             cost.ok_or_else(|| Event::Refused { reason: "amount and fee are out of range".to_owned() })?;
@@ -125,12 +148,17 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
     let head = edge.head().await?.number;
     let of = [BalanceOf { holder: address, asset: AssetRef::Native }];
     let (anchor, balances) = futures::join!(edge.anchor(&address), edge.balances(&of));
-    let (mined, pending) = match anchor? {
-        Anchor::Nonce { mined, pending } => (mined, pending),
-        Anchor::Window { .. } => return Err(ChainError::NotOfThisChain { what: "nonces" }),
-    };
     let balance = balances?.into_iter().next().flatten().unwrap_or(RawAmount::ZERO);
-    Ok(WalletView { mined, pending, balance, head })
+    Ok(match anchor? {
+        Anchor::Nonce { mined, pending } => WalletView { mined, pending, balance, head, window: None },
+        Anchor::Window { reference, expiration_ms, made_ms } => WalletView {
+            mined: 0,
+            pending: 0,
+            balance,
+            head: reference.number,
+            window: Some(Window { reference, expiration_ms, made_ms }),
+        },
+    })
 }
 
 /// The one place where a failed quote becomes a job's fate.

@@ -1,18 +1,19 @@
 //! Sends stored bytes again: what no block holds and was not sent for a while, or was never taken by a node.
 //!
 //! Needs no lease: sending the same bytes twice, from two workers at once, is harmless. It never signs, never prices, and
-//! decides nothing but that a node calls a transaction too cheap, which it hands to the withdrawal worker.
+//! decides nothing but that nodes call a transaction too cheap or refuse it for good, which it hands to the withdrawal worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chain::{Advice, Anchor, Broadcast, ChainEdge};
+use chain::{Advice, Anchor, BindingKind, Broadcast, ChainEdge};
 use sqlx::{PgPool, Row as _};
-use types::{Address, ChainName, JobId, TxHash};
+use types::{Address, AttemptId, ChainName, JobId, TxHash};
 use uuid::Uuid;
 use worker::{Tick, Ticked};
 
+use super::reject::reject_in;
 use super::send::{note_sends_in, progress, unfunded};
 use super::{WorkError, WorkerConfig};
 use crate::chains::Chains;
@@ -51,8 +52,17 @@ impl ResendWorker {
 
     async fn look_at(&self, address: Address, edge: &dyn ChainEdge) -> Result<usize, WorkError> {
         // Where the chain does not answer, nothing can be sent either.
-        let Ok(Anchor::Nonce { mined, .. }) = edge.anchor(&address).await else { return Ok(0) };
-        let due = self.due(&address, mined).await?;
+        let (mined, time_ms) = match edge.binding_kind() {
+            BindingKind::Nonce => match edge.anchor(&address).await {
+                Ok(Anchor::Nonce { mined, .. }) => (mined, 0),
+                Ok(Anchor::Window { .. }) | Err(_) => return Ok(0),
+            },
+            BindingKind::Window => match edge.head().await {
+                Ok(head) => (0, head.timestamp_ms),
+                Err(_) => return Ok(0),
+            },
+        };
+        let due = self.due(&address, mined, time_ms).await?;
         if due.is_empty() {
             return Ok(0);
         }
@@ -64,14 +74,15 @@ impl ResendWorker {
         Ok(due.len())
     }
 
-    /// The newest live transaction at each open nonce that no block holds.
-    async fn due(&self, address: &Address, mined: u64) -> Result<Vec<Due>, WorkError> {
+    /// The newest live transaction at each open nonce that no block holds, and whose time is not over.
+    async fn due(&self, address: &Address, mined: u64, time_ms: u64) -> Result<Vec<Due>, WorkError> {
         let rows = sqlx::query(include_str!("../../queries/due_resends.sql"))
             .bind(self.chain.as_str())
             .bind(address.to_string())
             .bind(bigint(mined))
             .bind(i64::try_from(self.config.resend_after.as_millis()).unwrap_or(i64::MAX))
             .bind(BATCH)
+            .bind(bigint(time_ms))
             .fetch_all(&self.pool)
             .await?;
         let due = rows.iter().map(|row| {
@@ -102,7 +113,10 @@ impl ResendWorker {
                 Advice::Bump => self.ask_for_bump(due.job).await?,
                 Advice::ResendSame | Advice::LookUp => {}
                 Advice::Replace => {
-                    tracing::error!(job_id = %due.job, tx_hash = %due.hash, error = %outcome, "nodes refuse the bytes");
+                    let mut tx = self.pool.begin().await?;
+                    let attempt = AttemptId::from_uuid(due.attempt);
+                    reject_in(&mut tx, &self.config, (due.job, attempt), outcome).await?;
+                    tx.commit().await?;
                 }
             }
         }

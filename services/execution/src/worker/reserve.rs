@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::WorkError;
 use super::batch::{Bench, Ended, Item, Work};
 use super::price::{Priced, WalletView};
-use crate::job::{Attempt, AttemptKind, AttemptStatus, Event, Fee};
+use crate::job::{Attempt, AttemptKind, AttemptStatus, Event, Fee, Window};
 use crate::lane::repo::{self as lanes, Taken};
 use crate::sql::bigint;
 
@@ -73,7 +73,12 @@ impl Bench {
         let leases: Vec<Lease> = priced.iter().map(|one| one.item.lease.clone()).collect();
         let mut ours = self.held_in(&mut tx, &leases).await?;
         ours = still_wanted_in(&mut tx, &ours).await?;
-        let mut state = lanes::lock_in(&mut tx, chain, &address, view.mined, view.pending).await?;
+        let pending = match view.window {
+            None => view.pending,
+            // A line that no chain knows: whatever was given out in it stays given out.
+            Some(_) => lanes::next_in(&mut tx, chain, &address).await?,
+        };
+        let mut state = lanes::lock_in(&mut tx, chain, &address, view.mined, pending).await?;
         let mut free = view.balance.saturating_sub(state.committed);
         let mut result = Reserved::default();
         let mut taken: Vec<Taken> = Vec::new();
@@ -94,7 +99,7 @@ impl Bench {
                 continue;
             };
             // What the pool holds is no gap; the floor says so (see `lanes::lock_in`).
-            let chain_view = ChainView { mined: view.pending, pending: view.pending };
+            let chain_view = ChainView { mined: pending, pending };
             let rules = LaneRules { max_open: usize::MAX, ..LaneRules::default() };
             let nonce = match state.lane.take(&chain_view, &rules) {
                 Ok(nonce) => nonce,
@@ -105,7 +110,8 @@ impl Bench {
             };
             free = left;
             taken.push(Taken { nonce, job: item.job.id, committed: cost });
-            let attempt = new_attempt(&item, AttemptKind::Pay, address, nonce, fee);
+            let mut attempt = new_attempt(&item, AttemptKind::Pay, address, nonce, fee);
+            attempt.window = view.window.map(|window| window_at(window, nonce));
             result.work.push(Work { item, attempt });
         }
         if !taken.is_empty() {
@@ -163,6 +169,13 @@ fn short_of(address: &Address, cost: RawAmount, free: RawAmount) -> String {
     format!("wallet {address} needs {cost} of the chain's own coin for amount and fee and has {free} free")
 }
 
+/// The window of an attempt by its place in the line: two equal payments within one block must not be the same transaction, so
+/// each carries a time of its own. More places than this are never open at once.
+fn window_at(window: Window, place: u64) -> Window {
+    const TIMES: u64 = 1 << 20;
+    Window { made_ms: window.made_ms.saturating_sub(place % TIMES).max(1), ..window }
+}
+
 fn new_attempt(item: &Item, kind: AttemptKind, address: Address, nonce: u64, fee: Fee) -> Attempt {
     Attempt {
         id: AttemptId::new(),
@@ -172,11 +185,13 @@ fn new_attempt(item: &Item, kind: AttemptKind, address: Address, nonce: u64, fee
         status: AttemptStatus::Reserved,
         address,
         nonce: Some(nonce),
+        window: None,
         fee: Some(fee),
         void_proof: item.job.void_proof.clone(),
         raw: None,
         tx_hash: None,
         last_error: None,
+        rejected: false,
         sends: 0,
         created_at: chrono::Utc::now(),
         broadcast_at: None,
@@ -197,6 +212,11 @@ async fn still_wanted_in(tx: &mut PgConnection, held: &HashSet<Uuid>) -> Result<
     .fetch_all(tx)
     .await?;
     Ok(wanted.into_iter().collect())
+}
+
+/// One column of the attempts' windows; nothing where there is none.
+fn windows<T>(work: &[Work], column: impl Fn(&Window) -> T) -> Vec<Option<T>> {
+    work.iter().map(|work| work.attempt.window.as_ref().map(&column)).collect()
 }
 
 async fn insert_in(tx: &mut PgConnection, work: &[Work], reference_block: u64) -> Result<(), WorkError> {
@@ -224,6 +244,9 @@ async fn insert_in(tx: &mut PgConnection, work: &[Work], reference_block: u64) -
         .bind(proofs)
         .bind(chain)
         .bind(bigint(reference_block))
+        .bind(windows(work, |window| window.reference.hash.as_bytes().to_vec()))
+        .bind(windows(work, |window| bigint(window.expiration_ms)))
+        .bind(windows(work, |window| bigint(window.made_ms)))
         .execute(tx)
         .await?;
     Ok(())

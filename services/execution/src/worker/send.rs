@@ -21,7 +21,8 @@ use uuid::Uuid;
 
 use super::WorkError;
 use super::batch::{Bench, Work};
-use crate::job::{AttemptKind, AttemptStatus, Job, Wanted, repo};
+use super::reject::{reject_in, rejected};
+use crate::job::{AttemptKind, AttemptStatus, Job, Wanted, Window, repo};
 use crate::outbox::{Told, tell_in};
 
 /// How long after "too cheap" the fee is raised.
@@ -35,7 +36,8 @@ impl Bench {
         }
         // In the order of nonces: a pool takes a gapless series at once and may refuse one that comes too early.
         work.sort_by_key(|work| (work.attempt.address.body(), work.attempt.nonce));
-        let raw: Vec<Vec<u8>> = work.iter().filter_map(|work| work.attempt.raw.clone()).collect();
+        let sent = work.iter().filter(|work| !held_back(work));
+        let raw: Vec<Vec<u8>> = sent.filter_map(|work| work.attempt.raw.clone()).collect();
         let sent = self.chain.edge.broadcast(&raw).await;
         self.checkpoints.pass("execution.after_broadcast").await;
         let outcomes: HashMap<TxHash, Broadcast> = sent.into_iter().map(|sent| (sent.hash, sent)).collect();
@@ -51,8 +53,11 @@ impl Bench {
         let ours: Vec<&Work> = work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
         let outcome =
             |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
-        let sends: Vec<(Uuid, Option<&BroadcastOutcome>)> =
-            ours.iter().map(|work| (work.attempt.id.as_uuid(), outcome(work))).collect();
+        let sends: Vec<(Uuid, Option<&BroadcastOutcome>)> = ours
+            .iter()
+            .filter(|work| !held_back(work))
+            .map(|work| (work.attempt.id.as_uuid(), outcome(work)))
+            .collect();
         note_sends_in(&mut tx, &sends).await?;
         let moved = move_in(&mut tx, &ours, &outcome).await?;
         let confirming: Vec<&&Work> =
@@ -74,6 +79,11 @@ impl Bench {
             .collect();
         self.queue.complete_many_in(&mut tx, &leases).await?;
         self.queue.push_many_in(&mut tx, &again).await?;
+        for work in &confirming {
+            if let Some(outcome) = outcome(work).filter(|outcome| rejected(outcome) == Some(true)) {
+                reject_in(&mut tx, &self.config, (work.item.job.id, work.attempt.id), outcome).await?;
+            }
+        }
         tx.commit().await?;
         for work in confirming {
             log(work, outcome(work));
@@ -82,11 +92,17 @@ impl Bench {
     }
 }
 
+/// Bytes of a payment that is given up and that nothing can cancel: watched until their time is over, and never sent.
+fn held_back(work: &Work) -> bool {
+    work.attempt.window.is_some() && work.item.job.cancel_reason.is_some()
+}
+
 fn log(work: &Work, outcome: Option<&BroadcastOutcome>) {
     let (job, attempt) = (&work.item.job, &work.attempt);
     tracing::info!(
         job_id = %job.id, withdrawal_id = job.withdrawal.map(tracing::field::display), chain = %job.chain,
-        asset = %job.symbol, amount = %job.amount, from = %attempt.address, to = %job.to, nonce = attempt.nonce,
+        asset = %job.symbol, amount = %job.amount, from = %attempt.address, to = %job.to,
+        nonce = attempt.nonce.filter(|_| attempt.window.is_none()),
         tx_hash = attempt.tx_hash.map(tracing::field::display), kind = attempt.kind.as_str(),
         outcome = outcome.map(BroadcastOutcome::label), retry_count = job.tries, max_retries = job.max_tries,
         "transaction broadcast"
@@ -128,6 +144,7 @@ pub(crate) async fn note_sends_in(
         .bind(sends.iter().map(|(id, _)| *id).collect::<Vec<_>>())
         .bind(sends.iter().map(|(_, outcome)| outcome.is_some_and(|o| o.in_pool())).collect::<Vec<_>>())
         .bind(sends.iter().map(|(_, outcome)| error(*outcome)).collect::<Vec<_>>())
+        .bind(sends.iter().map(|(_, outcome)| outcome.and_then(rejected)).collect::<Vec<_>>())
         .execute(tx)
         .await?;
     Ok(())
@@ -182,8 +199,8 @@ async fn watches_in(tx: &mut PgConnection, work: &[&&Work]) -> Result<Vec<Told>,
                 Some(confirmation::WatchedTransaction {
                     tx_hash: attempt.tx_hash?.to_string(),
                     is_cancellation: attempt.kind == AttemptKind::Cancel,
-                    nonce: attempt.nonce,
-                    expires_at: None,
+                    nonce: attempt.nonce.filter(|_| attempt.window.is_none()),
+                    expires_at: attempt.window.map(|window| expires_at(&window)),
                     reference_block: references.get(&attempt.id.as_uuid()).copied().unwrap_or(0),
                 })
             })
@@ -191,6 +208,13 @@ async fn watches_in(tx: &mut PgConnection, work: &[&&Work]) -> Result<Vec<Told>,
         Some(Told::watch(&watch_request(job, transactions)?).traced(job.trace.clone()))
     });
     Ok(told.collect())
+}
+
+/// Block time, which confirmation compares with block time alone.
+fn expires_at(window: &Window) -> prost_types::Timestamp {
+    let ms = i64::try_from(window.expiration_ms).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(ms % 1000).unwrap_or(0) * 1_000_000;
+    prost_types::Timestamp { seconds: ms / 1000, nanos }
 }
 
 async fn references_in(tx: &mut PgConnection, jobs: &[Uuid]) -> Result<HashMap<Uuid, u64>, WorkError> {

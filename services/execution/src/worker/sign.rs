@@ -8,17 +8,19 @@
 
 use std::collections::HashMap;
 
-use chain::{Binding, Plan};
+use chain::{Binding, Plan, Price};
 use db::Lease;
-use futures::StreamExt as _;
-use tracing::Instrument as _;
+use proto::signer::v1::SignTransactionRequest;
 use types::{AttemptId, TxHash};
 use uuid::Uuid;
 
 use super::WorkError;
 use super::batch::{Bench, Ended, Work};
-use crate::job::{Attempt, AttemptKind, Event, Job};
+use crate::job::{Attempt, AttemptKind, Event, Job, Window};
 use crate::signer::{self, Signed};
+
+/// The most that the signer takes in one call.
+const MOST_AT_ONCE: usize = 256;
 
 /// What one request led to.
 enum Outcome {
@@ -31,14 +33,13 @@ enum Outcome {
 impl Bench {
     /// Has attempts signed and stores the bytes; what comes back may be sent.
     pub(super) async fn sign(&self, work: Vec<Work>) -> Result<(Vec<Work>, Vec<Ended>), WorkError> {
-        let answers = futures::stream::iter(work)
-            .map(|work| async move {
-                let outcome = self.sign_one(&work).await;
-                (work, outcome)
-            })
-            .buffered(self.config.sign_concurrency.max(1))
-            .collect::<Vec<_>>()
-            .await;
+        let mut answers = Vec::with_capacity(work.len());
+        let mut rest = work;
+        while !rest.is_empty() {
+            let later = rest.split_off(rest.len().min(self.config.sign_concurrency.clamp(1, MOST_AT_ONCE)));
+            answers.extend(self.ask(rest).await);
+            rest = later;
+        }
         self.checkpoints.pass("execution.after_sign").await;
         let (mut signed, mut ended) = (Vec::new(), Vec::new());
         for (mut work, outcome) in answers {
@@ -59,28 +60,59 @@ impl Bench {
         Ok((self.persist(signed).await?, ended))
     }
 
-    async fn sign_one(&self, work: &Work) -> Outcome {
+    /// Asks for these signatures in one call.
+    async fn ask(&self, work: Vec<Work>) -> Vec<(Work, Outcome)> {
+        let (mut asked, mut outcomes, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+        for work in work {
+            match self.request(&work) {
+                Ok((request, plan)) => {
+                    let (job, number) = (&work.item.job, work.attempt.number);
+                    // The signer's part belongs to the trace of the request that asked for this payment.
+                    let span = tracing::info_span!("execution.sign", job_id = %job.id, attempt = number);
+                    telemetry::propagation::attach(&job.trace, &span);
+                    requests.push((request, span));
+                    asked.push((work, plan));
+                }
+                Err(reason) => outcomes.push((work, inexplicable(reason))),
+            }
+        }
+        if asked.is_empty() {
+            return outcomes;
+        }
+        let answers = self.signer.sign(requests).await;
+        outcomes.extend(asked.into_iter().zip(answers).map(|((work, plan), answer)| {
+            let outcome = self.judge(&work, &plan, answer);
+            (work, outcome)
+        }));
+        outcomes
+    }
+
+    fn request(&self, work: &Work) -> Result<(SignTransactionRequest, Plan), String> {
         let (job, attempt) = (&work.item.job, &work.attempt);
-        let inexplicable = |reason: String| Outcome::Ended(Event::Inexplicable { reason });
         let epoch = work.item.lease.token.unsigned_abs();
-        let request = match signer::request(job, attempt, self.chain.settings.network_id, epoch) {
-            Ok(request) => request,
-            Err(incomplete) => return inexplicable(incomplete.to_string()),
-        };
-        let Some(plan) = plan_of(job, attempt) else {
-            return inexplicable("the attempt does not say what to sign".to_owned());
-        };
-        // The signer's part belongs to the trace of the request that asked for this payment.
-        let span = tracing::info_span!("execution.sign", job_id = %job.id, attempt = attempt.number);
-        telemetry::propagation::attach(&job.trace, &span);
-        match self.signer.sign(request).instrument(span).await {
-            Signed::Bytes { raw, claimed_hash } => match self.chain.edge.check_signed(&raw, &plan) {
+        let request = signer::request(job, attempt, self.chain.settings.network_id, epoch)
+            .map_err(|incomplete| incomplete.to_string())?;
+        let plan = plan_of(job, attempt).ok_or("the attempt does not say what to sign")?;
+        Ok((request, plan))
+    }
+
+    fn judge(&self, work: &Work, plan: &Plan, answer: Signed) -> Outcome {
+        let attempt = &work.attempt;
+        match answer {
+            Signed::Bytes { raw, claimed_hash } => match self.chain.edge.check_signed(&raw, plan) {
                 Ok(hash) if claimed_hash == Some(hash) => Outcome::Bytes(raw, hash),
                 Ok(hash) => inexplicable(format!("the signer names another hash than {hash}")),
                 Err(error) => inexplicable(format!("the signer's bytes are not what was asked for: {error}")),
             },
             Signed::NotNow { reason } => Outcome::Ended(not_now(&work.item.attempts, attempt, reason)),
+            Signed::ApprovalsExpired { reason } => {
+                Outcome::Ended(expired(&work.item.attempts, attempt, &reason))
+            }
+            Signed::NonceSpent { reason } => Outcome::Ended(spent(&work.item.attempts, attempt, reason)),
             Signed::Refused { reason } => Outcome::Ended(refusal(&work.item.attempts, attempt, reason)),
+            // The signer knows of bytes for this payment that are not known here, and they may pay.
+            Signed::Guarded { reason } if attempt.window.is_some() => inexplicable(reason),
+            Signed::Guarded { reason } => Outcome::Ended(refusal(&work.item.attempts, attempt, reason)),
             Signed::Unknown { error } => {
                 Outcome::Ended(Event::Blocked { reason: format!("not signed yet: {error}") })
             }
@@ -100,18 +132,28 @@ impl Bench {
         let bytes = |work: &Work| work.attempt.raw.clone().unwrap_or_default();
         let hash =
             |work: &Work| work.attempt.tx_hash.map(|hash| hash.as_bytes().to_vec()).unwrap_or_default();
-        let stored: Vec<Uuid> = sqlx::query_scalar(include_str!("../../queries/store_bytes.sql"))
-            .bind(ours().map(|work| work.attempt.id.as_uuid()).collect::<Vec<_>>())
-            .bind(ours().map(bytes).collect::<Vec<_>>())
-            .bind(ours().map(hash).collect::<Vec<_>>())
-            .fetch_all(&mut *tx)
-            .await?;
+        let stored: Vec<(Uuid, Option<String>)> =
+            sqlx::query_as(include_str!("../../queries/store_bytes.sql"))
+                .bind(ours().map(|work| work.attempt.id.as_uuid()).collect::<Vec<_>>())
+                .bind(ours().map(bytes).collect::<Vec<_>>())
+                .bind(ours().map(hash).collect::<Vec<_>>())
+                .fetch_all(&mut *tx)
+                .await?;
         tx.commit().await?;
         self.checkpoints.pass("execution.after_persist").await;
         let mut by_id: HashMap<AttemptId, Work> =
             signed.into_iter().map(|work| (work.attempt.id, work)).collect();
-        Ok(stored.into_iter().filter_map(|id| by_id.remove(&AttemptId::from_uuid(id))).collect())
+        let stored = stored.into_iter().filter_map(|(id, given_up)| {
+            let mut work = by_id.remove(&AttemptId::from_uuid(id))?;
+            work.item.job.cancel_reason = given_up;
+            Some(work)
+        });
+        Ok(stored.collect())
     }
+}
+
+fn inexplicable(reason: String) -> Outcome {
+    Outcome::Ended(Event::Inexplicable { reason })
 }
 
 /// The transaction an attempt stands for.
@@ -120,27 +162,70 @@ pub(super) fn plan_of(job: &Job, attempt: &Attempt) -> Option<Plan> {
         AttemptKind::Pay => job.pay()?,
         AttemptKind::Cancel => job.cancel()?,
     };
-    let binding = Binding::Nonce { sender: attempt.address, nonce: attempt.nonce? };
-    Some(Plan { action, binding, price: attempt.fee?.price() })
+    let (sender, fee) = (attempt.address, attempt.fee?);
+    let (binding, price) = match attempt.window {
+        None => (Binding::Nonce { sender, nonce: attempt.nonce? }, fee.price()),
+        Some(Window { reference, expiration_ms, made_ms }) => (
+            Binding::Window { sender, reference, expiration_ms, made_ms },
+            // What it costs besides is of no concern to the bytes.
+            Price::FeeLimit { sun: fee.gas_limit, cost: fee.gas_limit },
+        ),
+    };
+    Some(Plan { action, binding, price })
 }
 
 /// A limit over time must not hold up the wallet's other payments: the nonce goes on to somebody else, unless something was
 /// signed at it before.
 fn not_now(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
-    let first = !others.iter().any(|other| other.nonce == refused.nonce && other.tx_hash.is_some());
     let pays = refused.kind == AttemptKind::Pay;
-    if first && pays { Event::RefusedForNow { reason } } else { Event::Blocked { reason } }
+    if pays && is_first(others, refused) {
+        Event::RefusedForNow { reason }
+    } else {
+        Event::Blocked { reason }
+    }
+}
+
+/// Nothing is signed without approvals, so the nonce goes on to somebody else and the job waits for new ones. What was signed
+/// before needs none.
+fn expired(others: &[Attempt], refused: &Attempt, reason: &str) -> Event {
+    let reason = format!("its approvals have expired and must be renewed: {reason}");
+    let pays = refused.kind == AttemptKind::Pay;
+    if pays && is_first(others, refused) {
+        Event::ApprovalsExpired { reason }
+    } else {
+        Event::Blocked { reason }
+    }
+}
+
+/// The signer knows a payment at this nonce that is not known here. If we know of bytes of our own at it, one of us is wrong.
+fn spent(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
+    if is_first(others, refused) {
+        Event::NonceSpent { reason }
+    } else {
+        Event::Inexplicable {
+            reason: format!("bytes are stored for a nonce that is another payment's: {reason}"),
+        }
+    }
+}
+
+/// Whether nothing of this job was signed at the attempt's nonce.
+fn is_first(others: &[Attempt], refused: &Attempt) -> bool {
+    !others.iter().any(|other| other.nonce == refused.nonce && other.tx_hash.is_some())
 }
 
 /// A refused payment is given up; a refused cancellation leaves only the nonce to be handed on, if nothing of this job was
 /// ever signed at it.
 fn refusal(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
     match refused.kind {
+        AttemptKind::Pay if refused.window.is_some() => Event::RefusedUnsigned { reason },
         AttemptKind::Pay => Event::Refused { reason },
         AttemptKind::Cancel => {
-            let signed = others.iter().any(|other| other.nonce == refused.nonce && other.tx_hash.is_some());
             let reason = format!("the signer refuses to close the nonce: {reason}");
-            if signed { Event::Inexplicable { reason } } else { Event::NonceUnusable { reason } }
+            if is_first(others, refused) {
+                Event::NonceUnusable { reason }
+            } else {
+                Event::Inexplicable { reason }
+            }
         }
     }
 }

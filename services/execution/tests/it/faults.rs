@@ -56,7 +56,7 @@ async fn a_hanging_signer_is_asked_again_with_the_same_request() {
 async fn a_refused_payment_is_cancelled_at_its_nonce_and_not_called_failed_before() {
     let world = World::new(Mining::Instant).await;
     world.hot_wallet(0).await;
-    world.signer.script([Script::Refuse("APPROVALS_EXPIRED")]);
+    world.signer.script([Script::Refuse("APPROVALS_SIGNATURE")]);
     let (id, to) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
     assert!(job.cancel_reason.is_some());

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failed test")]
 
+mod approvals;
 mod chain;
 mod enqueue;
 mod faults;
 mod lanes;
 mod protocol;
+mod rejected;
 mod service;
 mod signer;
 mod verdicts;

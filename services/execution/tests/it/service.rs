@@ -9,6 +9,9 @@ use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::execution::v1::wallet_service_client::WalletServiceClient;
 use testkit::Mining;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::chain;
 use crate::signer::{FakeSigner, KEYS};
@@ -18,7 +21,7 @@ struct Stack {
     running: service::Running<Execution>,
     client: rpc::Client,
     anvil: testkit::Chain,
-    _database: testkit::Database,
+    database: testkit::Database,
 }
 
 async fn stack() -> Stack {
@@ -51,7 +54,7 @@ async fn stack() -> Stack {
     db::migrate::run(&pool, <Execution as service::Service>::migrator().unwrap()).await.unwrap();
     let running = service::launch::<Execution>(&config).await.unwrap();
     let client = rpc::connect_lazy(&rpc::ClientConfig::new(running.url()).with_key(key)).unwrap();
-    Stack { running, client, anvil, _database: database }
+    Stack { running, client, anvil, database }
 }
 
 fn chain_of(url: String) -> wire::Chain {
@@ -100,6 +103,7 @@ async fn set_up(stack: &Stack) {
 
 fn withdrawal(to: &str) -> wire::EnqueueWithdrawalRequest {
     wire::EnqueueWithdrawalRequest {
+        on_behalf_of: String::new(),
         withdrawal_id: types::WithdrawalId::new().to_string(),
         chain: "bsc".into(),
         asset: "BNB".into(),
@@ -170,5 +174,70 @@ async fn mistakes_are_named_and_pages_go_on() {
     let mut wallets = WalletServiceClient::new(stack.client.clone());
     let refused = wallets.list_user_wallets(wire::ListUserWalletsRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
+    stack.running.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_has_a_health_name_from_when_it_is_added_until_it_is_gone() {
+    let stack = stack().await;
+    let health = HealthClient::new(stack.client.clone());
+    let status = |name: &'static str| {
+        let mut health = health.clone();
+        async move {
+            let request = HealthCheckRequest { service: name.to_owned() };
+            health
+                .check(request)
+                .await
+                .map(|answer| answer.into_inner().status())
+                .map_err(|error| error.code())
+        }
+    };
+    assert_eq!(status("chain/bsc").await, Err(Code::NotFound));
+    set_up(&stack).await;
+    let limit = Duration::from_secs(20);
+    testkit::wait_for("its name", limit, || async {
+        status("chain/bsc").await == Ok(ServingStatus::Serving)
+    })
+    .await;
+    let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
+    let away = wire::Chain { name: "away".into(), ..chain_of("http://127.0.0.1:9".into()) };
+    catalogue.put_chain(wire::PutChainRequest { chain: Some(away) }).await.unwrap();
+    let failing = || async { status("chain/away").await == Ok(ServingStatus::NotServing) };
+    testkit::wait_for("another's, which fails", limit, failing).await;
+    assert_eq!(status("chain/bsc").await, Ok(ServingStatus::Serving), "each for itself");
+    let pool = stack.database.pool().await;
+    sqlx::query("DELETE FROM chains WHERE name = 'away'").execute(&pool).await.unwrap();
+    let gone = || async { status("chain/away").await == Err(Code::NotFound) };
+    testkit::wait_for("its name to be gone", limit, gone).await;
+    stack.running.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewed_approvals_over_grpc_are_checked_and_may_come_twice() {
+    let stack = stack().await;
+    set_up(&stack).await;
+    let mut jobs = ExecutionServiceClient::new(stack.client.clone());
+    let enqueued = withdrawal(&fresh_address());
+    let proof = wire::ApprovalProof {
+        approver: "bob".into(),
+        signature: vec![7; 64],
+        expires_at: Some(proto::time::timestamp(chrono::Utc::now() + chrono::TimeDelta::hours(1))),
+    };
+    let renewal = wire::RenewApprovalsRequest {
+        withdrawal_id: enqueued.withdrawal_id.clone(),
+        approvals: vec![proof],
+        revision: 4,
+    };
+    let early = jobs.renew_approvals(renewal.clone()).await.unwrap_err();
+    assert_eq!(early.code(), Code::NotFound);
+    let id = jobs.enqueue_withdrawal(enqueued).await.unwrap().into_inner().job_id;
+    for _ in 0..2 {
+        assert_eq!(jobs.renew_approvals(renewal.clone()).await.unwrap().into_inner().job_id, id);
+    }
+    let bad = wire::RenewApprovalsRequest { approvals: Vec::new(), revision: 0, ..renewal };
+    let refused = jobs.renew_approvals(bad).await.unwrap_err();
+    for field in ["approvals", "revision"] {
+        assert!(refused.message().contains(field), "{refused:?}");
+    }
     stack.running.stop().await.unwrap();
 }

@@ -55,7 +55,12 @@ struct Book {
     signed: HashMap<String, (wire::SignTransactionRequest, wire::SignTransactionResponse)>,
     fences: HashMap<String, u64>,
     slots: HashMap<String, u64>,
+    /// Which job has which nonce of which key.
+    owners: HashMap<(u32, u64), String>,
+    /// The most offered by a payment at a job's nonce, and whether the nonce is being closed.
+    bids: HashMap<(String, u64), (u128, bool)>,
     requests: u64,
+    counts_approvals: bool,
     sealed: bool,
 }
 
@@ -97,6 +102,16 @@ impl FakeSigner {
         self.book.lock().unwrap().signed.len()
     }
 
+    /// From now on a payment needs an approval that has not expired.
+    pub(crate) fn count_approvals(&self) {
+        self.book.lock().unwrap().counts_approvals = true;
+    }
+
+    /// Remembers a payment at this nonce that the caller has forgotten.
+    pub(crate) fn spend(&self, index: u32, nonce: u64) {
+        self.book.lock().unwrap().owners.insert((index, nonce), "another job".to_owned());
+    }
+
     fn next(&self) -> Script {
         let mut book = self.book.lock().unwrap();
         book.requests += 1;
@@ -115,9 +130,13 @@ impl FakeSigner {
         }
         *seen = request.lease_epoch;
         if let Some((known, answer)) = book.signed.get(&request.idempotency_key) {
-            let same = wire::SignTransactionRequest { lease_epoch: request.lease_epoch, ..known.clone() }
-                == *request;
-            return if same {
+            // Lease, approvals and attestations make no other transaction.
+            let bare = |request: &wire::SignTransactionRequest| wire::SignTransactionRequest {
+                lease_epoch: 0,
+                authorization: None,
+                ..request.clone()
+            };
+            return if bare(known) == bare(request) {
                 Ok(answer.clone())
             } else {
                 Err(Status::already_exists("another request under this key"))
@@ -136,10 +155,44 @@ impl FakeSigner {
             }
             Some(_) | None => {}
         }
+        if book.counts_approvals && !has_approval(request) {
+            return Err(rpc::error::permission_denied("APPROVALS_EXPIRED", "0 of 1 approvals hold"));
+        }
+        let place = (request.derivation_index, evm.nonce);
+        if book.owners.get(&place).is_some_and(|owner| *owner != request.job_id) {
+            return Err(rpc::error::failed_precondition("PAYMENT_GUARD_NONCE_SPENT", "a spent nonce"));
+        }
+        let cancels = matches!(
+            request.tx_intent.as_ref().and_then(|intent| intent.action.as_ref()),
+            Some(Action::Cancellation(_))
+        );
+        let price = if evm.gas_price.is_empty() { &evm.max_fee_per_gas } else { &evm.gas_price };
+        let price: u128 = price.parse().map_err(|_| Status::invalid_argument("price"))?;
+        let bid = book.bids.entry((request.job_id.clone(), evm.nonce)).or_insert((0, false));
+        if !cancels && bid.1 {
+            return Err(rpc::error::failed_precondition("PAYMENT_GUARD_CANCELLED", "it is being closed"));
+        }
+        if !cancels && price <= bid.0 {
+            return Err(rpc::error::failed_precondition("PAYMENT_GUARD_FEE_NOT_HIGHER", "offers no more"));
+        }
+        *bid = (price, cancels);
         let answer = build(request, evm, betray)?;
+        book.owners.insert(place, request.job_id.clone());
         book.slots.insert(request.job_id.clone(), evm.nonce);
         book.signed.insert(request.idempotency_key.clone(), (request.clone(), answer.clone()));
         Ok(answer)
+    }
+}
+
+fn has_approval(request: &wire::SignTransactionRequest) -> bool {
+    use wire::authorization::Kind;
+    let now = chrono::Utc::now().timestamp();
+    match request.authorization.as_ref().and_then(|authorization| authorization.kind.as_ref()) {
+        Some(Kind::Withdrawal(it)) => it
+            .approvals
+            .iter()
+            .any(|approval| approval.expires_at.as_ref().is_some_and(|at| at.seconds > now)),
+        _ => true,
     }
 }
 
@@ -227,6 +280,27 @@ macro_rules! absent {
                     )),
                     Script::Hang => std::future::pending().await,
                 }
+            }
+
+            async fn sign_transactions(
+                &self,
+                request: Request<wire::SignTransactionsRequest>,
+            ) -> Result<Response<wire::SignTransactionsResponse>, Status> {
+                use wire::sign_transactions_outcome::Outcome;
+                let mut outcomes = Vec::new();
+                for item in request.into_inner().items {
+                    let request = item.request.ok_or_else(|| Status::invalid_argument("request"))?;
+                    let outcome = match self.sign_transaction(Request::new(request)).await {
+                        Ok(signed) => Outcome::Signed(signed.into_inner()),
+                        Err(status) => Outcome::Refused(wire::SignTransactionsRefusal {
+                            code: status.code().into(),
+                            message: status.message().to_owned(),
+                            details: status.details().to_vec(),
+                        }),
+                    };
+                    outcomes.push(wire::SignTransactionsOutcome { outcome: Some(outcome) });
+                }
+                Ok(Response::new(wire::SignTransactionsResponse { outcomes }))
             }
 
             async fn get_status(

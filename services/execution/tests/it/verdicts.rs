@@ -16,7 +16,7 @@ use crate::signer::KEYS;
 use crate::world::{World, bsc, ether};
 
 fn receipt(tx_hash: TxHash) -> Receipt {
-    Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000 }
+    Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000, fee: None }
 }
 
 fn verdict(job: JobId, finding: Finding, evidence: Evidence) -> Verdict {

@@ -79,6 +79,7 @@ pub(crate) fn worker_config() -> WorkerConfig {
         balances_every: Duration::from_secs(60),
         halt_on_foreign: true,
         max_lapses: 50,
+        max_replacements: 2,
         schedule: schedule(),
     }
 }
@@ -103,7 +104,7 @@ impl World {
         let url = signer.start().await;
         let mut client = rpc::ClientConfig::new(url);
         client.retry.max_attempts = 1;
-        let chains = Chains::new(pool.clone(), Duration::from_secs(2));
+        let chains = Chains::new(pool.clone(), Duration::from_secs(2), Duration::from_secs(60));
         let jobs_config = JobsConfig { schedule: config.schedule, halt_on_foreign: config.halt_on_foreign };
         let world = Self {
             signer,
@@ -178,6 +179,7 @@ impl World {
             destination: to.to_owned(),
             priority: Priority::Normal,
             requested_by: "alice".to_owned(),
+            on_behalf_of: String::new(),
             approvals: vec![Approval {
                 approver: "bob".to_owned(),
                 signature: "00ff".to_owned(),
