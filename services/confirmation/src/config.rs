@@ -12,6 +12,8 @@ pub struct Config {
     pub execution: rpc::ClientConfig,
     pub intent: rpc::ClientConfig,
     pub follow: Follow,
+    /// Whether chains are followed in this process; without, others do it (`confirmation work`).
+    pub workers: bool,
 }
 
 /// The rhythm and the bounds of the loops over chains.
@@ -56,7 +58,8 @@ impl Config {
         let intent = client(reader, "intent");
         let attestation = attestation(&reader.section("attestation"));
         let follow = follow(&reader.section("follow"));
-        Some(Self { attestation: attestation?, execution: execution?, intent: intent?, follow })
+        let workers = reader.section("workers").or("enabled", true);
+        Some(Self { attestation: attestation?, execution: execution?, intent: intent?, follow, workers })
     }
 }
 

@@ -19,9 +19,11 @@ pub mod wake;
 pub mod watch;
 pub mod worker;
 
+use ::worker::{Settings, WithoutRedis, Worker, runtime};
 use db::Waker;
 use db::outbox::{Relay, RelayConfig};
 use proto::confirmation::v1::confirmation_service_server::ConfirmationServiceServer;
+use service::clap;
 use service::config::Reader;
 use service::{BoxError, Context};
 use sqlx::PgPool;
@@ -65,28 +67,78 @@ impl service::Service for Confirmation {
                 Ok::<(), BoxError>(())
             }
         });
-        let owner = owner(ctx.common().server.listen);
-        let parts = Parts {
-            pool: pool.clone(),
-            key: config.attestation.clone(),
-            follow: config.follow.clone(),
-            owner,
-        };
-        ctx.spawn("chains", move |stop| supervisor::run(parts, waker, stop));
+        if config.workers {
+            let parts = parts(&ctx, owner(ctx.common().server.listen));
+            ctx.spawn("chains", move |stop| supervisor::run(parts, waker, None, stop));
+        }
 
         let app = ConfirmationRpc::new(
             WatchApp::new(pool.clone()),
             ChainApp::new(pool.clone()),
             config.attestation.public(),
         );
-        let mut server = ctx.server().service(ConfirmationServiceServer::new(app));
-        // One check for all, because chains come and go while the service runs; and one for each that is known now.
-        server = server.check("chains", false, check(pool.clone(), None));
-        for settings in chains::repo::list(&pool).await? {
-            let name = format!("chain/{}", settings.name);
-            server = server.check(name, false, check(pool.clone(), Some(settings.name)));
-        }
+        // One check for all; and one for each, under its own name from when it is added.
+        let (named, asked) = (pool.clone(), pool.clone());
+        let server = ctx
+            .server()
+            .service(ConfirmationServiceServer::new(app))
+            .check("chains", false, move || check(pool.clone(), None))
+            .check_each(
+                "chain",
+                false,
+                move || Box::pin(names(named.clone())),
+                move |name| Box::pin(check(asked.clone(), Some(name))),
+            );
         ctx.serve(server).await
+    }
+
+    fn commands() -> Vec<clap::Command> {
+        let chain = clap::Arg::new("chain").long("chain").required(true).help("Name of the chain");
+        let listen = clap::Arg::new("listen")
+            .long("listen")
+            .value_parser(clap::value_parser!(std::net::SocketAddr))
+            .help("Address for health and metrics; none when missing");
+        vec![clap::Command::new("work").about("Follow one chain alone").arg(chain).arg(listen)]
+    }
+
+    async fn command(name: &str, arguments: &clap::ArgMatches, ctx: Context<Config>) -> Result<(), BoxError> {
+        if name != "work" {
+            return Err(format!("there is no subcommand {name}").into());
+        }
+        let chain: ChainName =
+            arguments.get_one::<String>("chain").map(String::as_str).unwrap_or_default().parse()?;
+        let settings = Settings {
+            // A chain is leased by the database: verdicts go on without Redis.
+            without_redis: WithoutRedis::GoOn,
+            data_dir: None,
+            ..Settings::from_env(&format!("confirmation-{chain}").parse()?)?
+        };
+        if let Some(listen) = arguments.get_one::<std::net::SocketAddr>("listen") {
+            let (server, stop) = (ctx.server_at(*listen), ctx.shutdown());
+            ctx.spawn("probes", move |_| server.serve(stop));
+        }
+        let (parts, waker) = (parts(&ctx, work_owner(&settings)), Waker::start(&ctx.pool()));
+        let work = move |worker: Worker| async move {
+            let run = move |stop| supervisor::run(parts.clone(), waker.clone(), Some(chain.clone()), stop);
+            worker.while_permitted(run).await
+        };
+        runtime::run(settings, ctx.shutdown(), work).await?;
+        Ok(())
+    }
+}
+
+/// What the loops over chains need.
+fn parts(ctx: &Context<Config>, owner: String) -> Parts {
+    let config = ctx.config();
+    Parts { pool: ctx.pool(), key: config.attestation.clone(), follow: config.follow.clone(), owner }
+}
+
+/// Under an orchestrator one incarnation of a worker runs at a time, so that its id is a name that no other process has and
+/// that it has again after a restart.
+fn work_owner(settings: &Settings) -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        Ok(host) if settings.supervised => format!("{} {}", host.trim(), settings.id),
+        Ok(_) | Err(_) => settings.incarnation.clone(),
     }
 }
 
@@ -99,19 +151,18 @@ fn owner(listen: std::net::SocketAddr) -> String {
     }
 }
 
+/// The chains there are.
+async fn names(pool: PgPool) -> Result<Vec<String>, String> {
+    let known = chains::repo::list(&pool).await.map_err(|error| ::rpc::error::chain(&error))?;
+    Ok(known.into_iter().map(|settings| settings.name.to_string()).collect())
+}
+
 /// Whether a chain, or every chain, can be followed and gives verdicts.
-fn check(
-    pool: PgPool,
-    chain: Option<ChainName>,
-) -> impl Fn() -> futures::future::BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
-    move || {
-        let (app, chain) = (ChainApp::new(pool.clone()), chain.clone());
-        Box::pin(async move {
-            let standings = app.standings().await.map_err(|error| ::rpc::error::chain(&error))?;
-            let asked =
-                standings.iter().filter(|standing| chain.as_ref().is_none_or(|name| *name == standing.chain));
-            let problems: Vec<String> = asked.filter_map(heads::ChainStanding::problem).collect();
-            if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
-        })
-    }
+async fn check(pool: PgPool, chain: Option<String>) -> Result<(), String> {
+    let standings = ChainApp::new(pool).standings().await.map_err(|error| ::rpc::error::chain(&error))?;
+    let asked = standings
+        .iter()
+        .filter(|standing| chain.as_ref().is_none_or(|name| name.as_str() == standing.chain.as_str()));
+    let problems: Vec<String> = asked.filter_map(heads::ChainStanding::problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }

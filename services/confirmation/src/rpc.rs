@@ -41,7 +41,12 @@ impl ConfirmationService for ConfirmationRpc {
         let chain = parse::chain("chain", &request.chain)?;
         let settings = self.watches.settings(&chain).await?;
         let stored = self.watches.put(parse::put_watch(request, chain, settings.kind)?).await?;
-        let watch = Some(watch(&stored, &self.watches.tips().await?));
+        // What is in no block has no confirmations to count.
+        let tips = match stored.watch.state {
+            State::Waiting => Tips::default(),
+            State::Included { .. } | State::Ended(_) => self.watches.tips().await?,
+        };
+        let watch = Some(watch(&stored, &tips));
         Ok(Response::new(wire::PutWatchResponse { watch }))
     }
 

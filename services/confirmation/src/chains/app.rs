@@ -24,8 +24,8 @@ impl ChainApp {
         let mut tx = self.pool.begin().await?;
         let taken = repo::put_in(&mut tx, settings).await?;
         if taken {
-            wake::notify_in(&mut tx, wake::CHAINS).await?;
-            wake::notify_in(&mut tx, &wake::watches(&settings.name)).await?;
+            db::wake_in(&mut tx, wake::CHAINS).await?;
+            db::wake_in(&mut tx, &wake::watches(&settings.name)).await?;
         }
         tx.commit().await?;
         if taken {

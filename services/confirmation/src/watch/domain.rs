@@ -259,7 +259,8 @@ impl Watch {
         let expires_at =
             self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
         let expiration_ms = u64::try_from(expires_at.timestamp_millis()).ok()?;
-        Some(Binding::Window { sender, reference: reference?, expiration_ms })
+        // Their own times do not matter any more: what is looked for are their hashes.
+        Some(Binding::Window { sender, reference: reference?, expiration_ms, made_ms: 0 })
     }
 
     /// Takes one event. Every state and every event is named, so that a new one does not compile until it is placed.

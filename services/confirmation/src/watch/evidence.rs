@@ -145,21 +145,22 @@ async fn tell_in(
         let told = verdict::message(id, &stored.watch, finding, now, key);
         let (round, kind) = (stored.watch.round, finding.kind());
         rows.push(VerdictRow { id, job: *job, round, kind, payload: told.encode_to_vec() });
-        announce(stored, finding, now);
+        // What is said and sent belongs to the trace of whoever asked for the payment.
+        let span = tracing::info_span!("confirmation.verdict", %job, kind);
+        propagation::attach(&stored.trace, &span);
+        span.in_scope(|| announce(stored, finding, now));
         let request = RecordVerdictRequest { verdict: Some(told) };
-        messages.push((*stored, job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec()));
+        messages.push((job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec(), span.clone()));
         if let Some(progress) = verdict::progress(&stored.watch, finding, now) {
             // An aggregate of its own: intent and execution do not wait for each other.
             let aggregate = format!("withdrawal/{}", progress.withdrawal_id);
-            messages.push((*stored, aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec()));
+            messages.push((aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec(), span));
         }
     }
     repo::insert_verdicts_in(tx, &rows, now).await?;
     // Always in the same order, so that two transactions cannot wait for each other's lanes.
-    messages.sort_by(|a, b| a.1.cmp(&b.1));
-    for (stored, aggregate, topic, payload) in messages {
-        let span = tracing::info_span!("confirmation.verdict", job = %stored.watch.job, topic);
-        propagation::attach(&stored.trace, &span);
+    messages.sort_by(|a, b| a.0.cmp(&b.0));
+    for (aggregate, topic, payload, span) in messages {
         let message = Message { aggregate: &aggregate, topic, payload: &payload };
         outbox::enqueue_in(&mut *tx, &message).instrument(span).await?;
     }

@@ -8,6 +8,7 @@ pub mod list;
 pub mod put;
 pub mod repo;
 pub mod row;
+mod together;
 pub mod verdict;
 
 pub use app::WatchApp;

@@ -1,14 +1,17 @@
 //! Watches between the tables and the domain. Every write is part of somebody else's transaction.
 
+use std::collections::HashSet;
+
 use chain::BlockRef;
 use chrono::{DateTime, Utc};
 use serde::Serialize as _;
+use sqlx::postgres::PgDatabaseError;
 use sqlx::{PgConnection, PgPool};
 use telemetry::propagation::TraceContext;
 use types::{ChainName, JobId, TxHash};
 use uuid::Uuid;
 
-use super::domain::{Ending, State, Watch};
+use super::domain::{Ending, State, Watch, WatchedTx};
 use super::error::{WatchError, corrupt};
 use super::row::{self, Stored};
 use crate::heads::repo::signed;
@@ -34,64 +37,72 @@ pub async fn find(pool: &PgPool, job: JobId) -> Result<Option<Stored>, WatchErro
     Ok(row::stored(&watches, &transactions)?.pop())
 }
 
-/// Inserts a watch without transactions unless there is one. Whether it was inserted.
+/// Inserts watches without transactions where there are none yet, each job once. Those that were inserted.
 pub async fn insert_in(
     tx: &mut PgConnection,
-    watch: &Watch,
-    trace: &TraceContext,
-) -> Result<bool, WatchError> {
-    let trace =
-        trace.serialize(serde_json::value::Serializer).map_err(|error| corrupt("trace context", error))?;
-    let contract = match watch.effect.asset {
+    watches: &[(Watch, &TraceContext)],
+) -> Result<HashSet<JobId>, WatchError> {
+    let mut traces = Vec::with_capacity(watches.len());
+    for (_, trace) in watches {
+        let trace = trace.serialize(serde_json::value::Serializer);
+        traces.push(trace.map_err(|error| corrupt("trace context", error))?);
+    }
+    let each = || watches.iter().map(|(watch, _)| watch);
+    let contract = |watch: &Watch| match watch.effect.asset {
         chain::AssetRef::Native => None,
         chain::AssetRef::Token(contract) => Some(contract.to_string()),
     };
-    let done = sqlx::query(include_str!("../../queries/watch_insert.sql"))
-        .bind(watch.job.as_uuid())
-        .bind(watch.withdrawal.map(|id| id.as_uuid()))
-        .bind(watch.chain.as_str())
-        .bind(watch.effect.from.to_string())
-        .bind(watch.effect.to.to_string())
-        .bind(watch.effect.amount.to_string())
-        .bind(contract)
-        .bind(trace)
-        .execute(tx)
+    let inserted: Vec<Uuid> = sqlx::query_scalar(include_str!("../../queries/watch_insert.sql"))
+        .bind(each().map(|watch| watch.job.as_uuid()).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.withdrawal.map(|id| id.as_uuid())).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.chain.as_str()).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.effect.from.to_string()).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.effect.to.to_string()).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.effect.amount.to_string()).collect::<Vec<_>>())
+        .bind(each().map(contract).collect::<Vec<_>>())
+        .bind(traces)
+        .fetch_all(tx)
         .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(inserted.into_iter().map(JobId::from_uuid).collect())
 }
 
-/// Stores the transactions of a watch from position `from` on.
+/// Stores the transactions of watches, of each from a position on.
 pub async fn insert_transactions_in(
     tx: &mut PgConnection,
-    watch: &Watch,
-    from: usize,
+    watches: &[(&Watch, usize)],
 ) -> Result<(), WatchError> {
-    for (position, new) in watch.transactions.iter().enumerate().skip(from) {
-        let done = sqlx::query(
-            "INSERT INTO watched_transactions
-             (chain, hash, job_id, round, position, is_cancellation, nonce, expires_at, reference_block)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(watch.chain.as_str())
-        .bind(new.hash.0.as_slice())
-        .bind(watch.job.as_uuid())
-        .bind(i32::try_from(new.round).map_err(|error| corrupt("round", error))?)
-        .bind(i32::try_from(position).map_err(|error| corrupt("position", error))?)
-        .bind(new.is_cancellation)
-        .bind(new.nonce.map(signed))
-        .bind(new.expires_at)
-        .bind(signed(new.reference_block))
+    let new = || {
+        watches.iter().flat_map(|(watch, from)| {
+            let numbered = watch.transactions.iter().enumerate().skip(*from);
+            numbered.map(move |(position, new)| (*watch, position, new))
+        })
+    };
+    let small = |number: u64, what| i32::try_from(number).map_err(|error| corrupt(what, error));
+    let round = |new: &WatchedTx| small(u64::from(new.round), "round");
+    let done = sqlx::query(include_str!("../../queries/transactions_insert.sql"))
+        .bind(new().map(|(watch, ..)| watch.chain.as_str()).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.hash.0.to_vec()).collect::<Vec<_>>())
+        .bind(new().map(|(watch, ..)| watch.job.as_uuid()).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| round(new)).collect::<Result<Vec<_>, _>>()?)
+        .bind(new().map(|(_, place, _)| small(place as u64, "position")).collect::<Result<Vec<_>, _>>()?)
+        .bind(new().map(|(.., new)| new.is_cancellation).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.nonce.map(signed)).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.expires_at).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| signed(new.reference_block)).collect::<Vec<_>>())
         .execute(&mut *tx)
         .await;
-        match done {
-            Ok(_) => {}
-            Err(error) if db::constraint(&error) == Some("watched_transactions_pkey") => {
-                return Err(WatchError::HashTaken { hash: new.hash });
-            }
-            Err(error) => return Err(error.into()),
+    match done {
+        Ok(_) => Ok(()),
+        Err(error) if db::constraint(&error) == Some("watched_transactions_pkey") => {
+            // The server says which of them, in hexadecimal.
+            let told =
+                error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+            let told = told.and_then(PgDatabaseError::detail).unwrap_or_default();
+            let taken = new().map(|(.., new)| new.hash).find(|hash| told.contains(&hash.bare()));
+            Err(taken.map_or(WatchError::Database(error), |hash| WatchError::HashTaken { hash }))
         }
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// One changed watch.

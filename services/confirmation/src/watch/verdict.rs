@@ -55,6 +55,7 @@ pub fn message(
             block_hash: block.hash.to_string(),
             gas_used: cost.units.to_string(),
             gas_price: cost.unit_price.to_string(),
+            fee: cost.fee.to_string(),
         }),
         Finding::Reverted { tx, block, cost, reason, value_moved } => {
             // What is final at the nonce closes it for every transaction of the round.
@@ -65,6 +66,7 @@ pub fn message(
                 block_number: block.number,
                 gas_used: cost.units.to_string(),
                 gas_price: cost.unit_price.to_string(),
+                fee: cost.fee.to_string(),
                 reason: reason.clone(),
                 value_moved: *value_moved,
                 attestation: if *value_moved { Vec::new() } else { key.attest(watch.job, &void, at) },
@@ -82,12 +84,19 @@ pub fn message(
                 attested_at: Some(timestamp(at)),
             })
         }
-        Finding::Cancelled { tx, block, cost } => Wire::Cancelled(execution::Cancelled {
-            tx_hash: tx.to_string(),
-            block_number: block.number,
-            gas_used: cost.units.to_string(),
-            gas_price: cost.unit_price.to_string(),
-        }),
+        Finding::Cancelled { tx, block, cost } => {
+            // The cancellation that is final closes the nonce for every transaction of the round.
+            let void: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
+            Wire::Cancelled(execution::Cancelled {
+                tx_hash: tx.to_string(),
+                block_number: block.number,
+                gas_used: cost.units.to_string(),
+                gas_price: cost.unit_price.to_string(),
+                attestation: key.attest(watch.job, &void, at),
+                attested_at: Some(timestamp(at)),
+                void_tx_hashes: void.iter().map(ToString::to_string).collect(),
+            })
+        }
         Finding::Stuck { newest, waited } => {
             Wire::Stuck(execution::Stuck { tx_hash: newest.to_string(), waited: Some(duration(*waited)) })
         }

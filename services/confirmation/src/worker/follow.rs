@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chain::follow::{Step, follow};
 use chain::{Agreement, BlockRef, Detail, HeadRing};
 use sqlx::{PgConnection, Row as _};
+use telemetry::crash_point;
 use types::{ChainName, JobId, TxHash};
 
 use super::chain_loop::{ChainLoop, Held, LoopError};
@@ -111,9 +112,16 @@ impl ChainLoop {
         let fence = held.lease.fence_in(&mut tx).await?;
         let mut events = undo_in(&mut tx, chain, &changes.undone).await?;
         events.extend(sight_in(&mut tx, chain, &changes.appended).await?);
+        let sighted = !events.is_empty();
         let recorded = evidence::record_in(&mut tx, &self.parts.key, fence.now, events).await?;
         heads::save_ring_in(&mut tx, chain, ring, changes.from).await?;
+        if sighted {
+            crash_point("confirmation.before_sighting");
+        }
         tx.commit().await?;
+        if sighted {
+            crash_point("confirmation.after_sighting");
+        }
         held.note(fence);
         if !changes.undone.is_empty() {
             let (blocks, reopened) = (changes.undone.len(), recorded.count("reopened"));

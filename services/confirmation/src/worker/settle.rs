@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use chain::{Action, Agreement, BlockRef, Claim, Head, Standing, Transfer};
 use sqlx::{PgConnection, Row as _};
+use telemetry::crash_point;
 use types::{JobId, TxHash};
 
 use super::chain_loop::{ChainLoop, Held, LoopError};
@@ -218,7 +219,9 @@ impl ChainLoop {
             heads::halt_in(&mut tx, chain, &reason).await?;
             tracing::error!(%chain, reason, "chain halted");
         }
+        crash_point("confirmation.before_verdict");
         tx.commit().await?;
+        crash_point("confirmation.after_verdict");
         held.note(fence);
         held.halted |= contradicted > 0;
         Ok(!held.halted)

@@ -26,15 +26,21 @@ const FAILED_PAUSE: Duration = Duration::from_millis(500);
 #[error("a loop over a chain broke down")]
 pub struct LoopDied(#[source] tokio::task::JoinError);
 
-/// Runs until told to stop; then every loop gives its chain up.
-pub async fn run(parts: Parts, waker: Waker, stop: CancellationToken) -> Result<(), LoopDied> {
+/// Runs until told to stop; then every loop gives its chain up. With `only`, other chains are left to others.
+pub async fn run(
+    parts: Parts,
+    waker: Waker,
+    only: Option<ChainName>,
+    stop: CancellationToken,
+) -> Result<(), LoopDied> {
     let mut sleeper = waker.subscribe(wake::CHAINS);
     let mut senders: BTreeMap<ChainName, watch::Sender<Settings>> = BTreeMap::new();
     let mut loops: JoinSet<()> = JoinSet::new();
     while !stop.is_cancelled() {
         match chains::repo::list(&parts.pool).await {
             Ok(all) => {
-                for settings in all {
+                let ours = |settings: &Settings| only.as_ref().is_none_or(|only| *only == settings.name);
+                for settings in all.into_iter().filter(ours) {
                     match senders.get(&settings.name) {
                         Some(sender) => {
                             sender.send_if_modified(|known| {

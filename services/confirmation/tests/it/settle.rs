@@ -135,6 +135,20 @@ async fn a_final_cancellation_ends_the_job_as_cancelled() {
         panic!("{:?}", desk.kinds(job).await)
     };
     assert_eq!(cancelled.tx_hash, cancel.hash.to_string());
+    let closed = [payment.hash, cancel.hash];
+    assert!(
+        is_attested(job, &closed, &cancelled.attestation, cancelled.attested_at),
+        "the nonce is closed for all"
+    );
+    assert_eq!(cancelled.void_tx_hashes, closed.map(|hash| hash.to_string()));
+    // With that proof the job may be paid at another nonce: a round of its own.
+    let again = desk.sign(1, to, 5, &[]).await;
+    let all = vec![payment.watched(), cancel.cancelling(), again.watched()];
+    desk.extend(job, native(to, 5), all).await.unwrap();
+    desk.send(&again).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.kinds(job).await, ["cancelled", "settled"]);
 }
 
 #[tokio::test]
