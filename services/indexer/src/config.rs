@@ -1,13 +1,31 @@
 //! The indexer's own settings.
+//!
+//! Sources come from three places: `[[sources]]` here, `AddSource`, and the variables of the LiFi fee collector that this
+//! service replaces (`fee_collector`, see `legacy`). Those variables stay text until the start, because that program ended
+//! with exit code 1, not 2, when one of them was wrong.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use rpc::Secret;
 use service::config::Reader;
+
+use crate::source::SourceSpec;
+
+const DAY_MS: u64 = 86_400_000;
 
 /// Everything under the shared sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `[mongo]`
     pub mongo: MongoConfig,
+    /// `[collect]`
+    pub collect: CollectConfig,
+    /// `[[sources]]`
+    pub(crate) sources: Vec<SourceSpec>,
+    /// `[fee_collector]`: set by the variables of the fee collector.
+    pub(crate) fee_collector: Option<FeeCollector>,
 }
 
 /// Where events are stored.
@@ -21,6 +39,90 @@ pub struct MongoConfig {
     pub timeout_ms: u64,
 }
 
+/// How events are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectConfig {
+    /// Whether this process reads at all; without, it only answers.
+    pub enabled: bool,
+    /// Blocks per range for sources that name no number.
+    pub batch_size: u32,
+    /// Ranges read at once, for sources that name no number.
+    pub concurrency: u32,
+    /// How long a range belongs to a worker that does not renew it.
+    pub lease_ms: u64,
+    /// Pause without work while catching up.
+    pub historical_poll_ms: u64,
+    /// Pause without work at the head.
+    pub realtime_poll_ms: u64,
+    /// Blocks this deep are final: they are not checked for reorganisations any more.
+    pub finality_blocks: u64,
+    /// After so many attempts a range is parked.
+    pub max_attempts: u32,
+    /// How answers are checked for completeness.
+    pub verify: Verify,
+    /// Longest wait for a node's answer.
+    pub node_timeout_ms: u64,
+    /// Name of this worker; made up when missing.
+    pub worker_id: Option<String>,
+}
+
+impl CollectConfig {
+    pub(crate) fn node_timeout(&self) -> Duration {
+        Duration::from_millis(self.node_timeout_ms)
+    }
+}
+
+/// How a node's answer is checked for completeness. Linked headers, block hashes and blooms are always checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// Blocks whose bloom promises events that did not come, and the last block of an answer that looks cut off, are
+    /// read again from receipts; with a second node at hand, its answer must be the same.
+    #[default]
+    Auto,
+    /// As `Auto` without asking a second node.
+    Bloom,
+    /// Every block whose bloom promises events is compared with its receipts.
+    Receipts,
+}
+
+/// Not one of the ways to verify.
+#[derive(Debug, thiserror::Error)]
+#[error("expected auto, bloom or receipts")]
+pub struct UnknownVerify;
+
+impl FromStr for Verify {
+    type Err = UnknownVerify;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "bloom" => Ok(Self::Bloom),
+            "receipts" => Ok(Self::Receipts),
+            _ => Err(UnknownVerify),
+        }
+    }
+}
+
+/// What the fee collector's variables said, unchecked.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct FeeCollector {
+    pub(crate) chain: Option<String>,
+    pub(crate) rpc_url: Option<String>,
+    pub(crate) contract: Option<String>,
+    pub(crate) start_point: Option<String>,
+}
+
+// The node's address carries an API key.
+impl fmt::Debug for FeeCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeeCollector")
+            .field("chain", &self.chain)
+            .field("contract", &self.contract)
+            .field("start_point", &self.start_point)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Config {
     /// Reads them, noting every mistake.
     pub fn read(reader: &Reader) -> Option<Self> {
@@ -28,6 +130,59 @@ impl Config {
         let url = mongo.secret("url");
         let database = mongo.or("database", "indexer".to_owned());
         let timeout_ms = mongo.within("timeout_ms", 5_000_u64, 100..=60_000);
-        Some(Self { mongo: MongoConfig { url: url?, database, timeout_ms } })
+        let collect = collect(&reader.section("collect"));
+        let sources = reader.list("sources", source);
+        let fee_collector = reader.section_opt("fee_collector").map(|section| FeeCollector {
+            chain: section.opt("chain"),
+            rpc_url: section.opt("rpc_url"),
+            contract: section.opt("contract"),
+            start_point: section.opt("start_point"),
+        });
+        let mongo = MongoConfig { url: url?, database, timeout_ms };
+        Some(Self { mongo, collect, sources, fee_collector })
     }
+}
+
+fn collect(section: &Reader) -> CollectConfig {
+    CollectConfig {
+        enabled: section.or("enabled", true),
+        batch_size: section.within("batch_size", 100, 1..=100_000),
+        concurrency: section.within("concurrency", 2, 1..=64),
+        lease_ms: section.within("lease_ms", 120_000, 500..=DAY_MS),
+        historical_poll_ms: section.within("historical_poll_ms", 5_000, 1..=DAY_MS),
+        realtime_poll_ms: section.within("realtime_poll_ms", 60_000, 1..=DAY_MS),
+        finality_blocks: section.within("finality_blocks", 64, 1..=100_000),
+        max_attempts: section.within("max_attempts", 10, 1..=1_000),
+        verify: section.or("verify", Verify::Auto),
+        node_timeout_ms: section.within("node_timeout_ms", 20_000, 100..=600_000),
+        worker_id: section.opt("worker_id"),
+    }
+}
+
+fn source(section: &Reader) -> Option<SourceSpec> {
+    let name = section.req("name");
+    let chain_id = section.req("chain_id");
+    let contract_address = section.or("contract_address", String::new());
+    let event_signature = section.or("event_signature", crate::event::FEES_COLLECTED.to_owned());
+    let start_block = section.req("start_block");
+    let batch_size = section.or("batch_size", 0);
+    let concurrency = section.or("concurrency", 0);
+    let nodes: Vec<String> = section.values("nodes");
+    let address_parameters = section.values("address_parameters");
+    let spec = SourceSpec {
+        name: name?,
+        chain_id: chain_id?,
+        contract_address,
+        event_signature,
+        start_block: start_block?,
+        batch_size,
+        concurrency,
+        nodes,
+        address_parameters,
+        paused: section.or("paused", false),
+    };
+    for (field, problem) in spec.mistakes() {
+        section.wrong(field, problem);
+    }
+    Some(spec)
 }

@@ -3,17 +3,35 @@
 //! Owns sources, cursors, ranges, events and coverage in MongoDB. Never decides about money: what it stores is evidence for
 //! others.
 //!
-//! At present it holds its place: it starts, watches its database, and answers every method with UNIMPLEMENTED.
+//! `serve` answers and reads; `work` only reads, `api` only answers. Whoever reads, any number of processes may.
 
 mod config;
-mod rpc_service;
+mod convert;
+mod event;
+mod http;
+mod legacy;
+mod node;
+mod progress;
+mod range;
+mod rpc;
+mod source;
 mod store;
+mod watch;
+mod worker;
 
+use ::rpc::Server;
+use ::worker::{Settings, Worker, runtime};
 use proto::indexer::v1::indexer_service_server::IndexerServiceServer;
+use service::clap;
 use service::config::Reader;
 use service::{BoxError, Context};
 
-pub use config::Config;
+pub use config::{CollectConfig, Config, MongoConfig, Verify};
+pub use event::FEES_COLLECTED;
+
+use crate::store::Store;
+use crate::watch::Watchers;
+use crate::worker::Supervisor;
 
 /// The service, as `libs/service` runs it.
 #[derive(Debug)]
@@ -27,16 +45,67 @@ impl service::Service for Indexer {
         Config::read(reader)
     }
 
-    async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
-        let store = store::Store::connect(&ctx.config().mongo).await?;
-        let server = ctx.server().service(IndexerServiceServer::new(rpc_service::IndexerRpc)).check(
-            "database",
-            true,
-            move || {
-                let store = store.clone();
-                async move { store.ping().await }
-            },
-        );
-        ctx.serve(server).await
+    fn variables(given: Vec<(String, String)>) -> Vec<(String, String)> {
+        legacy::translate(given)
     }
+
+    async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
+        let config = ctx.config();
+        let store = Store::connect(&config.mongo).await?;
+        if config.collect.enabled {
+            // A process that also answers outlives its workers: they are started again when the store is back.
+            let supervisor = Supervisor::new(store.clone(), config.collect.clone(), false);
+            supervisor.configure(&config).await?;
+            ctx.spawn("workers", move |stop| supervisor.run(stop));
+        }
+        serve(&ctx, store).await
+    }
+
+    fn commands() -> Vec<clap::Command> {
+        vec![
+            clap::Command::new("work").about("Read events, and answer nobody"),
+            clap::Command::new("api").about("Answer, and read no events"),
+        ]
+    }
+
+    async fn command(
+        name: &str,
+        _arguments: &clap::ArgMatches,
+        ctx: Context<Config>,
+    ) -> Result<(), BoxError> {
+        let config = ctx.config();
+        let store = Store::connect(&config.mongo).await?;
+        match name {
+            "work" => {
+                Supervisor::new(store.clone(), config.collect.clone(), true).configure(&config).await?;
+                // As the orchestrator's worker `indexer`, or alone: without Redis nothing new is read.
+                let settings = Settings { data_dir: None, ..Settings::from_env(&"indexer".parse()?)? };
+                let work = move |worker: Worker| async move {
+                    let collect = config.collect.clone();
+                    let run = move |stop| Supervisor::new(store.clone(), collect.clone(), true).run(stop);
+                    worker.while_permitted(run).await
+                };
+                runtime::run(settings, ctx.shutdown(), work).await?;
+                Ok(())
+            }
+            _ => serve(&ctx, store).await,
+        }
+    }
+}
+
+async fn serve(ctx: &Context<Config>, store: Store) -> Result<(), BoxError> {
+    let watchers = Watchers::new(&store);
+    ctx.spawn("watchers", {
+        let watchers = watchers.clone();
+        move |stop| watchers.poll(stop)
+    });
+    let server: Server = ctx
+        .server()
+        .service(IndexerServiceServer::new(rpc::IndexerRpc::new(&store, watchers)))
+        .http(http::router(&store))
+        .check("database", true, move || {
+            let store = store.clone();
+            async move { store.ping().await }
+        });
+    ctx.serve(server).await
 }

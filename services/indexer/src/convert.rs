@@ -1,0 +1,153 @@
+//! Stored events <-> what callers see.
+
+use alloy_primitives::Address;
+use mongodb::bson::{Bson, DateTime};
+use prost_types::{ListValue, Struct, Value, value::Kind};
+use proto::indexer::v1 as pb;
+
+use crate::event::{EventDoc, FeeDoc, Stored, parts_of};
+use crate::source::{Source, SourceSpec};
+
+/// An address with its checksum; anything else as it is.
+pub(crate) fn checksummed(lower: &str) -> String {
+    lower.parse::<Address>().map_or_else(|_| lower.to_owned(), |address| address.to_checksum(None))
+}
+
+pub(crate) fn iso(time: DateTime) -> String {
+    time.try_to_rfc3339_string().unwrap_or_default()
+}
+
+fn time(at: DateTime) -> prost_types::Timestamp {
+    let ms = at.timestamp_millis();
+    let nanos = i32::try_from(ms.rem_euclid(1000)).unwrap_or(0) * 1_000_000;
+    prost_types::Timestamp { seconds: ms.div_euclid(1000), nanos }
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn block_hash(id: &mongodb::bson::Binary) -> String {
+    parts_of(&id.bytes).map(|(_, _, hash, _)| hash.to_string()).unwrap_or_default()
+}
+
+pub(crate) fn fee(doc: FeeDoc) -> pb::FeeEvent {
+    pb::FeeEvent {
+        chain_id: unsigned(doc.chain_id),
+        contract_address: checksummed(&doc.contract_address),
+        token: checksummed(&doc.token),
+        integrator: checksummed(&doc.integrator),
+        integrator_fee: doc.integrator_fee,
+        lifi_fee: doc.lifi_fee,
+        block_number: unsigned(doc.block_number),
+        block_hash: block_hash(&doc.id),
+        block_time: Some(time(doc.block_time)),
+        transaction_hash: doc.transaction_hash,
+        log_index: u32::try_from(doc.log_index).unwrap_or(u32::MAX),
+    }
+}
+
+/// An event of any source, whichever document holds it.
+pub(crate) fn event(source: &Source, stored: Stored) -> pb::Event {
+    match stored {
+        Stored::Fee(doc) => {
+            let values = [&doc.token, &doc.integrator, &doc.integrator_fee, &doc.lifi_fee];
+            let named = source.shape.params.iter().zip(values).map(|(param, value)| {
+                (
+                    param.name.clone(),
+                    text(if param.ty == "address" { checksummed(value) } else { value.clone() }),
+                )
+            });
+            let parameters = Some(Struct { fields: named.collect() });
+            let head = fee(doc);
+            pb::Event {
+                source: source.name().to_owned(),
+                chain_id: head.chain_id,
+                contract_address: head.contract_address,
+                name: source.shape.name.clone(),
+                parameters,
+                block_number: head.block_number,
+                block_hash: head.block_hash,
+                block_time: head.block_time,
+                transaction_hash: head.transaction_hash,
+                log_index: head.log_index,
+            }
+        }
+        Stored::Event(doc) => generic(source, doc),
+    }
+}
+
+fn generic(source: &Source, doc: EventDoc) -> pb::Event {
+    let typed = |name: &str| source.shape.params.iter().find(|param| param.name == name);
+    let fields = doc.params.iter().map(|(name, value)| {
+        let is_address = typed(name).is_some_and(|param| param.ty == "address");
+        let shown = match value {
+            Bson::String(lower) if is_address => text(checksummed(lower)),
+            other => shown(other),
+        };
+        (name.clone(), shown)
+    });
+    pb::Event {
+        source: doc.source.clone(),
+        chain_id: unsigned(doc.chain_id),
+        contract_address: checksummed(&doc.contract_address),
+        name: source.shape.name.clone(),
+        parameters: Some(Struct { fields: fields.collect() }),
+        block_number: unsigned(doc.block_number),
+        block_hash: block_hash(&doc.id),
+        block_time: Some(time(doc.block_time)),
+        transaction_hash: doc.transaction_hash.clone(),
+        log_index: u32::try_from(doc.log_index).unwrap_or(u32::MAX),
+    }
+}
+
+fn text(text: String) -> Value {
+    Value { kind: Some(Kind::StringValue(text)) }
+}
+
+fn shown(value: &Bson) -> Value {
+    let kind = match value {
+        Bson::Boolean(flag) => Kind::BoolValue(*flag),
+        Bson::String(text) => Kind::StringValue(text.clone()),
+        Bson::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(shown).collect() }),
+        // Nothing else is ever stored in parameters.
+        _ => Kind::NullValue(0),
+    };
+    Value { kind: Some(kind) }
+}
+
+pub(crate) fn source(source: &Source) -> pb::Source {
+    let spec = &source.spec;
+    pb::Source {
+        name: spec.name.clone(),
+        chain_id: spec.chain_id,
+        contract_address: source.contract.map(|contract| contract.to_string()).unwrap_or_default(),
+        event_signature: spec.event_signature.clone(),
+        start_block: spec.start_block,
+        batch_size: spec.batch_size,
+        concurrency: spec.concurrency,
+        nodes: spec.nodes.clone(),
+        address_parameters: spec.address_parameters.clone(),
+        paused: spec.paused,
+    }
+}
+
+pub(crate) fn spec(source: pb::Source) -> SourceSpec {
+    let signature = source.event_signature;
+    SourceSpec {
+        name: source.name,
+        chain_id: source.chain_id,
+        contract_address: source.contract_address,
+        event_signature: if signature.is_empty() {
+            crate::event::FEES_COLLECTED.to_owned()
+        } else {
+            signature
+        },
+        start_block: source.start_block,
+        batch_size: source.batch_size,
+        concurrency: source.concurrency,
+        nodes: source.nodes,
+        address_parameters: source.address_parameters,
+        paused: source.paused,
+    }
+}

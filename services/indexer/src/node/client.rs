@@ -1,0 +1,163 @@
+//! Typed questions to one node. Never decides which node to ask or whether an answer is whole.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alloy_primitives::{Address, B256, Bytes, U64};
+use chain::NodeError;
+use chain::jsonrpc::{Call, JsonRpc, read};
+use chain::node::NodeClient;
+use serde_json::{Value, json};
+
+use super::refusal::{Refusal, refusal};
+use super::wire::{Header, WireBody, WireLog, WireReceipt};
+
+/// Whose events are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogFilter {
+    pub(crate) address: Option<Address>,
+    pub(crate) topic0: B256,
+}
+
+impl LogFilter {
+    pub(crate) fn admits(&self, log: &WireLog) -> bool {
+        log.topics.first() == Some(&self.topic0) && self.address.is_none_or(|address| address == log.address)
+    }
+
+    fn json(&self) -> serde_json::Map<String, Value> {
+        let mut filter = serde_json::Map::new();
+        if let Some(address) = self.address {
+            filter.insert("address".to_owned(), json!(address));
+        }
+        filter.insert("topics".to_owned(), json!([self.topic0]));
+        filter
+    }
+}
+
+/// One node.
+#[derive(Debug)]
+pub(crate) struct LogClient {
+    rpc: JsonRpc,
+    chain_id: u64,
+    /// Set when the node does not know `eth_getBlockReceipts`.
+    no_block_receipts: AtomicBool,
+}
+
+impl NodeClient for LogClient {
+    async fn verify(&self) -> Result<(), NodeError> {
+        let found: U64 = self.rpc.call("eth_chainId", json!([])).await?;
+        if found == U64::from(self.chain_id) {
+            return Ok(());
+        }
+        Err(NodeError::WrongChain { expected: self.chain_id.to_string(), found: found.to_string() })
+    }
+}
+
+impl LogClient {
+    pub(crate) fn new(rpc: JsonRpc, chain_id: u64) -> Self {
+        Self { rpc, chain_id, no_block_receipts: AtomicBool::new(false) }
+    }
+
+    /// The newest block, as the node says.
+    pub(crate) async fn head(&self) -> Result<Header, NodeError> {
+        let latest: Option<Header> = self.rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+        latest.ok_or_else(|| malformed("no latest block"))
+    }
+
+    /// `None` when the node has no such block, for instance because it lags.
+    pub(crate) async fn header(&self, number: u64) -> Result<Option<Header>, NodeError> {
+        self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false])).await
+    }
+
+    /// Headers of these blocks up to the first that the node does not have.
+    pub(crate) async fn headers(&self, blocks: RangeInclusive<u64>) -> Result<Vec<Header>, NodeError> {
+        let calls: Vec<Call> = blocks
+            .map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(number), false])))
+            .collect();
+        let mut headers = Vec::with_capacity(calls.len());
+        for reply in self.rpc.batch(&calls).await? {
+            match reply {
+                Ok(raw) => match read::<Option<Header>>(&raw)? {
+                    Some(header) => headers.push(header),
+                    None => break,
+                },
+                Err(fault) if refusal(&fault) == Refusal::NotThere => break,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(headers)
+    }
+
+    pub(crate) async fn logs(
+        &self,
+        filter: &LogFilter,
+        blocks: &RangeInclusive<u64>,
+    ) -> Result<Vec<WireLog>, NodeError> {
+        let mut filter = filter.json();
+        filter.insert("fromBlock".to_owned(), json!(U64::from(*blocks.start())));
+        filter.insert("toBlock".to_owned(), json!(U64::from(*blocks.end())));
+        self.rpc.call("eth_getLogs", json!([filter])).await
+    }
+
+    /// The logs of single blocks by hash, each asked for by itself.
+    pub(crate) async fn logs_of(
+        &self,
+        filter: &LogFilter,
+        blocks: &[B256],
+    ) -> Result<Vec<Vec<WireLog>>, NodeError> {
+        let calls: Vec<Call> = blocks
+            .iter()
+            .map(|hash| {
+                let mut filter = filter.json();
+                filter.insert("blockHash".to_owned(), json!(hash));
+                Call::new("eth_getLogs", json!([filter]))
+            })
+            .collect();
+        self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
+    }
+
+    /// The matching logs of a block, off its receipts. `None` when the node has another block at that number, or none.
+    pub(crate) async fn receipt_logs(
+        &self,
+        filter: &LogFilter,
+        number: u64,
+        hash: B256,
+    ) -> Result<Option<Vec<WireLog>>, NodeError> {
+        let Some(receipts) = self.receipts(number, hash).await? else { return Ok(None) };
+        if receipts.iter().any(|receipt| receipt.block_hash != hash) {
+            return Ok(None);
+        }
+        let logs = receipts.into_iter().flat_map(|receipt| receipt.logs);
+        Ok(Some(logs.filter(|log| filter.admits(log)).collect()))
+    }
+
+    async fn receipts(&self, number: u64, hash: B256) -> Result<Option<Vec<WireReceipt>>, NodeError> {
+        if !self.no_block_receipts.load(Ordering::Relaxed) {
+            match self.rpc.call("eth_getBlockReceipts", json!([U64::from(number)])).await {
+                Err(NodeError::Rpc(fault)) if refusal(&fault) == Refusal::NoSuchMethod => {
+                    self.no_block_receipts.store(true, Ordering::Relaxed);
+                }
+                answer => return answer,
+            }
+        }
+        let body: Option<WireBody> =
+            self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false])).await?;
+        let Some(body) = body.filter(|body| body.hash == hash) else { return Ok(None) };
+        let calls: Vec<Call> = body
+            .transactions
+            .iter()
+            .map(|transaction| Call::new("eth_getTransactionReceipt", json!([transaction])))
+            .collect();
+        let replies = self.rpc.batch(&calls).await?;
+        // A receipt that is missing means that the block is no longer canonical.
+        replies.into_iter().map(|reply| read::<Option<WireReceipt>>(&reply?)).collect()
+    }
+
+    pub(crate) async fn code(&self, address: Address) -> Result<Bytes, NodeError> {
+        self.rpc.call("eth_getCode", json!([address, "latest"])).await
+    }
+}
+
+pub(super) fn malformed(reason: &str) -> NodeError {
+    NodeError::Malformed { reason: reason.to_owned() }
+}

@@ -1,0 +1,139 @@
+//! Undoing what a reorganisation took back.
+//!
+//! The decision is one compare-and-set on the cursor (`undoing`): from then on no range is handed out and the run stands still.
+//! Carrying it out is one transaction, which any worker may repeat: ranges above the fork are opened again under a new fence,
+//! their events deleted, the run set back, and the reorganisation filed under the next epoch, by which watchers find it.
+
+use futures::TryStreamExt as _;
+use mongodb::bson::{Bson, Document, doc, to_document};
+
+use super::domain::{Cursor, Undoing, UndoneBlock, job_id};
+use super::repo::RangeRepo;
+use crate::event::EventRepo;
+use crate::source::Source;
+use crate::store::{Store, StoreError, block, number};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Undo {
+    store: Store,
+    ranges: RangeRepo,
+    events: EventRepo,
+}
+
+impl Undo {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { ranges: RangeRepo::new(store.clone()), events: EventRepo::new(store.clone()), store }
+    }
+
+    /// Decides that everything above `fork` is undone. `lowest` is the lowest range that reaches above it. `false` when somebody
+    /// else decided something meanwhile.
+    pub(crate) async fn begin(
+        &self,
+        source: &Source,
+        cursor: &Cursor,
+        fork: Option<u64>,
+        lowest: &super::Job,
+    ) -> Result<bool, StoreError> {
+        let above = fork.map_or(0, |fork| fork.saturating_add(1));
+        let undone = self.events.blocks_with_events(source, above, cursor.done_before).await?;
+        let undone: Vec<UndoneBlock> = undone
+            .into_iter()
+            .map(|(number_, hash)| UndoneBlock { number: number(number_), hash: hash.to_string() })
+            .collect();
+        let starts_source = lowest.from <= source.spec.start_block;
+        let undoing = Undoing {
+            epoch: cursor.epoch + 1,
+            fork: fork.map_or(-1, number),
+            from: number(lowest.from),
+            parent_hash: (!starts_source).then(|| lowest.parent_hash.clone()),
+            before: number(lowest.before.unwrap_or(0)),
+            undone,
+        };
+        tracing::warn!(
+            source = source.name(),
+            fork = undoing.fork,
+            complete_before = cursor.done_before,
+            blocks = undoing.undone.len(),
+            "the chain was reorganised; events are undone and read again"
+        );
+        metrics::counter!("bursar_indexer_reorgs_total", "source" => source.name().to_owned()).increment(1);
+        let undoing = to_document(&undoing).map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let same = doc! {
+            "_id": source.name(),
+            "epoch": cursor.epoch,
+            "doneBefore": number(cursor.done_before),
+            "undoing": Bson::Null,
+        };
+        let decided = self.store.cursors().update_one(same, doc! { "$set": { "undoing": undoing } }).await?;
+        worker::crash_point("indexer.after_undo_decided");
+        Ok(decided.matched_count == 1)
+    }
+
+    /// Carries out what was decided, if anything was.
+    pub(crate) async fn finish(&self, source: &Source) -> Result<bool, StoreError> {
+        let Some(cursor) = self.ranges.cursor(source.name()).await? else { return Ok(false) };
+        let Some(undoing) = cursor.undoing else { return Ok(false) };
+        let mut tx = self.store.begin().await?;
+        let concerned = doc! {
+            "_id": { "$gte": job_id(source.name(), block(undoing.from)), "$lte": job_id(source.name(), u64::MAX) },
+            "status": { "$in": ["completed", "processing"] },
+        };
+        self.ranges.reopen_in(&mut tx, concerned).await?;
+        let above = if undoing.fork < 0 { 0 } else { block(undoing.fork).saturating_add(1) };
+        let deleted = self.events.delete_in(&mut tx, source, above..=u64::MAX).await?;
+        let id = job_id(source.name(), block(undoing.epoch));
+        tx.put(&self.store.reorgs(), &id, self.filed(source, &undoing)?).await?;
+        worker::crash_point("indexer.after_undo_half");
+        let set = doc! {
+            "undoing": Bson::Null,
+            "epoch": undoing.epoch,
+            "doneHash": undoing.parent_hash.clone(),
+            "doneBefore": undoing.from,
+            "events": undoing.before,
+        };
+        // Last, for servers without transactions: until then the next worker does it all again. With them, losing this undoes
+        // everything above.
+        let same = doc! { "_id": source.name(), "undoing.epoch": undoing.epoch };
+        if tx.update_one(&self.store.cursors(), same, doc! { "$set": set }).await? == 0 {
+            return Ok(false);
+        }
+        tx.commit().await?;
+        tracing::warn!(source = source.name(), epoch = undoing.epoch, deleted, "events were undone");
+        Ok(true)
+    }
+
+    fn filed(&self, source: &Source, undoing: &Undoing) -> Result<Document, StoreError> {
+        let mut filed = to_document(undoing).map_err(|error| StoreError::Damaged(error.to_string()))?;
+        filed.insert("source", source.name());
+        filed.insert("at", mongodb::bson::DateTime::now());
+        Ok(filed)
+    }
+
+    /// Reorganisations after an epoch, up to another: the last shared block and what was undone, oldest first.
+    pub(crate) async fn between(
+        &self,
+        source: &str,
+        after: i64,
+        up_to: i64,
+    ) -> Result<Vec<Undone>, StoreError> {
+        let first = job_id(source, block(after.saturating_add(1)));
+        let filter = doc! { "_id": { "$gte": first, "$lte": job_id(source, block(up_to)) } };
+        let filed = self.store.collection::<Undoing>("reorgs").find(filter).sort(doc! { "_id": 1 }).await?;
+        let filed: Vec<Undoing> = filed.try_collect().await?;
+        let undone = |filed: Undoing| Undone {
+            epoch: filed.epoch,
+            fork: (filed.fork >= 0).then(|| block(filed.fork)),
+            blocks: filed.undone,
+        };
+        Ok(filed.into_iter().map(undone).collect())
+    }
+}
+
+/// A reorganisation as watchers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Undone {
+    pub(crate) epoch: i64,
+    pub(crate) fork: Option<u64>,
+    /// Newest first.
+    pub(crate) blocks: Vec<UndoneBlock>,
+}

@@ -1,0 +1,269 @@
+//! protobuf <-> app, nothing else.
+
+use alloy_primitives::hex;
+use proto::indexer::v1 as pb;
+use proto::indexer::v1::indexer_service_server::IndexerService;
+use rpc::Draining;
+use rpc::page::{self, Filter};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::convert;
+use crate::event::{EventQuery, EventRepo, FeeQuery};
+use crate::progress::Progressing;
+use crate::source::{Source, SourceApp};
+use crate::store::Store;
+use crate::watch::Watchers;
+
+const DEFAULT_PAGE: u32 = 100;
+const MAX_PAGE: u32 = 500;
+
+/// Answers the indexer's methods.
+#[derive(Debug)]
+pub(crate) struct IndexerRpc {
+    sources: SourceApp,
+    events: EventRepo,
+    progress: Progressing,
+    watchers: Watchers,
+}
+
+impl IndexerRpc {
+    pub(crate) fn new(store: &Store, watchers: Watchers) -> Self {
+        Self {
+            sources: SourceApp::new(store.clone()),
+            events: EventRepo::new(store.clone()),
+            progress: Progressing::new(store.clone()),
+            watchers,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl IndexerService for IndexerRpc {
+    type WatchEventsStream = ReceiverStream<Result<pb::WatchEventsResponse, Status>>;
+
+    async fn add_source(
+        &self,
+        request: Request<pb::AddSourceRequest>,
+    ) -> Result<Response<pb::AddSourceResponse>, Status> {
+        let source =
+            request.into_inner().source.ok_or_else(|| rpc::error::invalid("source", "is missing"))?;
+        let stored = self.sources.add(convert::spec(source)).await?;
+        Ok(Response::new(pb::AddSourceResponse { source: Some(convert::source(&stored)) }))
+    }
+
+    async fn list_sources(
+        &self,
+        _: Request<pb::ListSourcesRequest>,
+    ) -> Result<Response<pb::ListSourcesResponse>, Status> {
+        let sources = self.sources.list().await?.iter().map(convert::source).collect();
+        Ok(Response::new(pb::ListSourcesResponse { sources }))
+    }
+
+    async fn list_fee_events(
+        &self,
+        request: Request<pb::ListFeeEventsRequest>,
+    ) -> Result<Response<pb::ListFeeEventsResponse>, Status> {
+        let request = request.into_inner();
+        let (query, filter) = fee_query(&request)?;
+        let size = size(request.page_size)?;
+        let after = position(filter, &request.page_token)?;
+        let page = self.events.list_fees(&query, after, size).await?;
+        let next_page_token = token(filter, page.next.as_deref());
+        let events = page.items.into_iter().map(convert::fee).collect();
+        Ok(Response::new(pb::ListFeeEventsResponse { events, next_page_token }))
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<pb::ListEventsRequest>,
+    ) -> Result<Response<pb::ListEventsResponse>, Status> {
+        let request = request.into_inner();
+        if request.source.is_empty() {
+            return Err(rpc::error::invalid("source", "is missing"));
+        }
+        let source = self.sources.get(&request.source).await?;
+        let (query, filter) = event_query(&source, &request)?;
+        let size = size(request.page_size)?;
+        let after = position(filter, &request.page_token)?;
+        let page = self.events.list(&source, &query, after, size).await?;
+        let next_page_token = token(filter, page.next.as_deref());
+        let events = page.items.into_iter().map(|stored| convert::event(&source, stored)).collect();
+        Ok(Response::new(pb::ListEventsResponse { events, next_page_token }))
+    }
+
+    async fn watch_events(
+        &self,
+        request: Request<pb::WatchEventsRequest>,
+    ) -> Result<Response<Self::WatchEventsStream>, Status> {
+        let draining = Draining::of(&request);
+        let request = request.into_inner();
+        let source = self.sources.get(&request.source).await?;
+        let stream = self.watchers.watch(source, &request, draining).await?;
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn get_progress(
+        &self,
+        request: Request<pb::GetProgressRequest>,
+    ) -> Result<Response<pb::GetProgressResponse>, Status> {
+        let name = request.into_inner().source;
+        let sources =
+            if name.is_empty() { self.sources.list().await? } else { vec![self.sources.get(&name).await?] };
+        Ok(Response::new(pb::GetProgressResponse { sources: self.progress.of(&sources).await? }))
+    }
+
+    async fn add_source_addresses(
+        &self,
+        request: Request<pb::AddSourceAddressesRequest>,
+    ) -> Result<Response<pb::AddSourceAddressesResponse>, Status> {
+        let request = request.into_inner();
+        let (added, addresses, from_block) =
+            self.sources.add_addresses(&request.source, &request.addresses).await?;
+        let added = u32::try_from(added).unwrap_or(u32::MAX);
+        Ok(Response::new(pb::AddSourceAddressesResponse { added, addresses, from_block }))
+    }
+
+    async fn requeue_range(
+        &self,
+        request: Request<pb::RequeueRangeRequest>,
+    ) -> Result<Response<pb::RequeueRangeResponse>, Status> {
+        let request = request.into_inner();
+        let source = self.sources.get(&request.source).await?;
+        let requeued = self.progress.requeue(&source, request.from_block).await?;
+        Ok(Response::new(pb::RequeueRangeResponse { requeued }))
+    }
+}
+
+fn size(asked: u32) -> Result<u32, Status> {
+    match asked {
+        0 => Ok(DEFAULT_PAGE),
+        size if size <= MAX_PAGE => Ok(size),
+        _ => Err(rpc::error::invalid("page_size", format!("must be at most {MAX_PAGE}"))),
+    }
+}
+
+fn token(filter: Filter, next: Option<&[u8]>) -> String {
+    next.map(|id| page::encode(filter, &[&hex::encode(id)])).unwrap_or_default()
+}
+
+fn position(filter: Filter, token: &str) -> Result<Option<Vec<u8>>, Status> {
+    let bad = || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
+    match page::decode::<1>(filter, token)? {
+        None => Ok(None),
+        Some([id]) => {
+            hex::decode(id).ok().filter(|id| crate::event::parts_of(id).is_some()).map(Some).ok_or_else(bad)
+        }
+    }
+}
+
+/// An address in a filter, as it is stored.
+fn address(field: &str, text: &str) -> Result<Option<String>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let parsed = types::Address::parse(types::AddressFormat::Evm, text);
+    let parsed = parsed.map_err(|error| rpc::error::invalid(field, error.to_string()))?;
+    Ok(Some(parsed.to_string().to_lowercase()))
+}
+
+fn bounds(from: u64, to: u64) -> Result<Option<u64>, Status> {
+    match to {
+        0 => Ok(None),
+        to if to < from => Err(rpc::error::invalid("to_block", "is below from_block")),
+        to => Ok(Some(to)),
+    }
+}
+
+fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, Filter), Status> {
+    let bounded = request.from_block > 0 || request.to_block > 0;
+    if bounded && request.chain_id == 0 {
+        return Err(rpc::error::invalid("chain_id", "is needed where blocks are named"));
+    }
+    let query = FeeQuery {
+        chain_id: (request.chain_id > 0).then_some(request.chain_id),
+        integrator: address("integrator", &request.integrator)?,
+        token: address("token", &request.token)?,
+        from_block: request.from_block,
+        to_block: bounds(request.from_block, request.to_block)?,
+    };
+    let filter = Filter::of(
+        "fees",
+        &[
+            ("chain_id", &request.chain_id.to_string()),
+            ("integrator", query.integrator.as_deref().unwrap_or("")),
+            ("token", query.token.as_deref().unwrap_or("")),
+            ("from_block", &request.from_block.to_string()),
+            ("to_block", &request.to_block.to_string()),
+        ],
+    );
+    Ok((query, filter))
+}
+
+fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(EventQuery, Filter), Status> {
+    let time = |field: &str, at: &Option<prost_types::Timestamp>| {
+        at.as_ref()
+            .map(proto::time::datetime)
+            .transpose()
+            .map_err(|e| rpc::error::invalid(field, e.to_string()))
+    };
+    let from_time = time("from_time", &request.from_time)?.map(|at| at.timestamp_millis());
+    let to_time = time("to_time", &request.to_time)?.map(|at| at.timestamp_millis());
+    let mut equal = Vec::new();
+    if let Some(contract) = address("contract_address", &request.contract_address)? {
+        equal.push(("contractAddress".to_owned(), contract));
+    }
+    let mut parameters: Vec<(&String, &String)> = request.parameters.iter().collect();
+    parameters.sort();
+    for (name, value) in parameters {
+        equal.push(parameter(source, name, value)?);
+    }
+    let query = EventQuery {
+        equal: equal.clone(),
+        from_block: request.from_block,
+        to_block: bounds(request.from_block, request.to_block)?,
+        from_time_ms: from_time,
+        to_time_ms: to_time,
+    };
+    let (from_block, to_block) = (request.from_block.to_string(), request.to_block.to_string());
+    let (from_time, to_time) = (format!("{from_time:?}"), format!("{to_time:?}"));
+    let mut values = vec![
+        ("source", source.name()),
+        ("from_block", &from_block),
+        ("to_block", &to_block),
+        ("from_time", &from_time),
+        ("to_time", &to_time),
+    ];
+    values.extend(equal.iter().map(|(field, value)| (field.as_str(), value.as_str())));
+    Ok((query, Filter::of("events", &values)))
+}
+
+/// A filter by an indexed parameter: the stored field and the value in its stored form.
+fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, String), Status> {
+    let field = format!("parameters.{name}");
+    let place = source.shape.params.iter().position(|param| param.name == name);
+    let Some((place, param)) =
+        place.map(|place| (place, &source.shape.params[place])).filter(|(_, p)| p.indexed)
+    else {
+        return Err(rpc::error::invalid(
+            field,
+            format!("the event of {} has no such indexed parameter", source.name()),
+        ));
+    };
+    let stored = match param.ty.as_str() {
+        "address" => address(&field, value)?.ok_or_else(|| rpc::error::invalid(&field, "is empty"))?,
+        "bool" => return Err(rpc::error::invalid(field, "events cannot be filtered by a yes or no")),
+        ty if ty.starts_with("uint") || ty.starts_with("int") => value
+            .parse::<alloy_primitives::I256>()
+            .map(|number| number.to_string())
+            .or_else(|_| value.parse::<alloy_primitives::U256>().map(|number| number.to_string()))
+            .map_err(|_| rpc::error::invalid(&field, "is not a whole number"))?,
+        // Bytes, and hashes of what is indexed but longer than a word.
+        _ => value.to_lowercase(),
+    };
+    if source.shape.is_fees_collected() {
+        let columns = ["token", "integrator", "integratorFee", "lifiFee"];
+        return Ok((columns[place.min(3)].to_owned(), stored));
+    }
+    Ok((format!("params.{name}"), stored))
+}

@@ -1,0 +1,13 @@
+//! Sources: a contract, one of its events, a chain, and where to begin.
+
+mod addresses;
+mod app;
+mod domain;
+mod error;
+mod repo;
+
+pub(crate) use addresses::{AddressBook, OwnAddresses};
+pub(crate) use app::SourceApp;
+pub(crate) use domain::{Source, SourceSpec};
+pub(crate) use error::SourceError;
+pub(crate) use repo::SourceRepo;

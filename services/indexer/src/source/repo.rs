@@ -1,0 +1,203 @@
+//! Sources and their addresses in MongoDB.
+
+use std::time::Duration;
+
+use alloy_primitives::Address;
+use futures::TryStreamExt as _;
+use mongodb::bson::spec::BinarySubtype;
+use mongodb::bson::{Binary, Bson, doc};
+use mongodb::options::ReturnDocument;
+use serde::{Deserialize, Serialize};
+
+use super::domain::{Source, SourceSpec};
+use crate::store::{Store, StoreError, block, number};
+
+/// Tries for a free number; each loss means that another source was added meanwhile.
+const NUMBER_TRIES: u32 = 50;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    #[serde(rename = "_id")]
+    name: String,
+    number: i32,
+    chain_id: i64,
+    contract_address: String,
+    event_signature: String,
+    start_block: i64,
+    batch_size: i64,
+    concurrency: i64,
+    nodes: Vec<String>,
+    address_parameters: Vec<String>,
+    address_version: i64,
+    paused: bool,
+}
+
+impl Row {
+    fn new(source: &Source) -> Self {
+        let spec = &source.spec;
+        Self {
+            name: spec.name.clone(),
+            number: i32::try_from(source.number).unwrap_or(i32::MAX),
+            chain_id: number(spec.chain_id),
+            contract_address: source.contract.map(|c| c.to_string()).unwrap_or_default(),
+            event_signature: spec.event_signature.clone(),
+            start_block: number(spec.start_block),
+            batch_size: i64::from(spec.batch_size),
+            concurrency: i64::from(spec.concurrency),
+            nodes: spec.nodes.clone(),
+            address_parameters: spec.address_parameters.clone(),
+            address_version: source.address_version,
+            paused: spec.paused,
+        }
+    }
+}
+
+impl TryFrom<Row> for Source {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let damaged = || StoreError::Damaged(format!("source {}", row.name));
+        let spec = SourceSpec {
+            name: row.name.clone(),
+            chain_id: block(row.chain_id),
+            contract_address: row.contract_address.clone(),
+            event_signature: row.event_signature.clone(),
+            start_block: block(row.start_block),
+            batch_size: u32::try_from(row.batch_size).map_err(|_| damaged())?,
+            concurrency: u32::try_from(row.concurrency).map_err(|_| damaged())?,
+            nodes: row.nodes.clone(),
+            address_parameters: row.address_parameters.clone(),
+            paused: row.paused,
+        };
+        let number = u32::try_from(row.number).map_err(|_| damaged())?;
+        Source::new(number, spec, row.address_version).ok_or_else(damaged)
+    }
+}
+
+/// Reads and writes sources.
+#[derive(Debug, Clone)]
+pub(crate) struct SourceRepo {
+    store: Store,
+}
+
+impl SourceRepo {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// All of them, by name.
+    pub(crate) async fn all(&self) -> Result<Vec<Source>, StoreError> {
+        let rows = self.store.collection::<Row>("sources").find(doc! {}).sort(doc! { "_id": 1 }).await?;
+        let rows: Vec<Row> = rows.try_collect().await?;
+        rows.into_iter().map(Source::try_from).collect()
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Source>, StoreError> {
+        let row = self.store.collection::<Row>("sources").find_one(doc! { "_id": name }).await?;
+        row.map(Source::try_from).transpose()
+    }
+
+    /// Files it under the next free number. `false` when the name is taken.
+    pub(crate) async fn insert(&self, source: &mut Source) -> Result<bool, StoreError> {
+        let rows = self.store.collection::<Row>("sources");
+        for _ in 0..NUMBER_TRIES {
+            let highest =
+                rows.find_one(doc! {}).sort(doc! { "number": -1 }).await?.map_or(0, |row| row.number);
+            source.number = u32::try_from(highest).unwrap_or(0).saturating_add(1);
+            match rows.insert_one(Row::new(source)).await {
+                Ok(_) => return Ok(true),
+                Err(error) if crate::store::is_duplicate_key(&error) => {
+                    if self.get(source.name()).await?.is_some() {
+                        return Ok(false);
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Damaged("no free number for another source".to_owned()))
+    }
+
+    /// Stores what may change of a source.
+    pub(crate) async fn update(&self, spec: &SourceSpec) -> Result<(), StoreError> {
+        let change = doc! { "$set": {
+            "batchSize": i64::from(spec.batch_size),
+            "concurrency": i64::from(spec.concurrency),
+            "nodes": &spec.nodes,
+            "paused": spec.paused,
+        } };
+        self.store.sources().update_one(doc! { "_id": &spec.name }, change).await?;
+        Ok(())
+    }
+
+    /// Adds addresses under a new version and gives how many were new. The version of the source moves last: whoever sees it
+    /// finds every address of it.
+    pub(crate) async fn add_addresses(&self, source: &Source, new: &[Address]) -> Result<u64, StoreError> {
+        let counted = self
+            .store
+            .sources()
+            .find_one_and_update(doc! { "_id": source.name() }, doc! { "$inc": { "addressCounter": 1_i64 } })
+            .return_document(ReturnDocument::After)
+            .await?;
+        let version = counted
+            .and_then(|row| row.get_i64("addressCounter").ok())
+            .ok_or_else(|| StoreError::Damaged(format!("source {}", source.name())))?;
+        let mut added = 0;
+        for chunk in new.chunks(10_000) {
+            let row = |address: &Address| {
+                let (id, source) = (address_id(source.number, address), i64::from(source.number));
+                doc! { "_id": id, "source": source, "version": version }
+            };
+            let known = match self.store.addresses().insert_many(chunk.iter().map(row)).ordered(false).await {
+                Ok(_) => Vec::new(),
+                Err(error) => crate::store::duplicates(error)?,
+            };
+            added += (chunk.len() - known.len()) as u64;
+            // Stamped anew when it is known already: a call that died half-way is mended by its repetition.
+            let ids: Vec<Binary> = known
+                .iter()
+                .filter_map(|index| chunk.get(*index))
+                .map(|a| address_id(source.number, a))
+                .collect();
+            if !ids.is_empty() {
+                let stamp = doc! { "$set": { "version": version } };
+                self.store.addresses().update_many(doc! { "_id": { "$in": ids } }, stamp).await?;
+            }
+        }
+        let seen = doc! { "$max": { "addressVersion": version } };
+        self.store.sources().update_one(doc! { "_id": source.name() }, seen).await?;
+        Ok(added)
+    }
+
+    pub(crate) async fn count_addresses(&self, source: &Source) -> Result<u64, StoreError> {
+        Ok(self.store.addresses().count_documents(doc! { "source": i64::from(source.number) }).await?)
+    }
+
+    /// The addresses of a source that came after `version`.
+    pub(crate) async fn addresses_after(
+        &self,
+        source: u32,
+        version: i64,
+    ) -> Result<Vec<Address>, StoreError> {
+        let filter = doc! { "source": i64::from(source), "version": { "$gt": version } };
+        let mut rows =
+            self.store.addresses().find(filter).projection(doc! { "_id": 1 }).batch_size(10_000).await?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            match row.get("_id") {
+                Some(Bson::Binary(id)) if id.bytes.len() == 24 => {
+                    found.push(Address::from_slice(&id.bytes[4..]))
+                }
+                _ => return Err(StoreError::Damaged(format!("an address of source {source}"))),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn address_id(source: u32, address: &Address) -> Binary {
+    let mut bytes = source.to_be_bytes().to_vec();
+    bytes.extend_from_slice(address.as_slice());
+    Binary { subtype: BinarySubtype::Generic, bytes }
+}

@@ -1,0 +1,155 @@
+//! Reorganisations: what was read is compared with what is canonical now.
+//!
+//! One look per round at the last block of the unbroken run: every range is linked to the one before it by hash, so when that
+//! block is canonical, all before it are. When it is not, the ledger is walked down to the last block that is, and everything
+//! above is undone. A node that does not have the block says nothing, however sure it is of itself.
+
+use chain::NodeError;
+
+use super::collector::{Fault, Reading};
+use crate::range::{Cursor, Job, Ledger, RangeRepo, Undo};
+use crate::store::{Store, StoreError};
+
+/// Ranges compared on the way down. Deeper than this is no reorganisation but another chain.
+const MAX_RANGES: usize = 20_000;
+const STEP: i64 = 50;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Guard {
+    store: Store,
+    ranges: RangeRepo,
+    ledger: Ledger,
+    undo: Undo,
+    finality_blocks: u64,
+}
+
+impl Guard {
+    pub(crate) fn new(store: Store, finality_blocks: u64) -> Self {
+        Self {
+            ranges: RangeRepo::new(store.clone()),
+            ledger: Ledger::new(store.clone()),
+            undo: Undo::new(store.clone()),
+            store,
+            finality_blocks,
+        }
+    }
+
+    /// Undoes what is to be undone. `true` when something was.
+    pub(crate) async fn look(&self, reading: &Reading, head: u64) -> Result<bool, Fault> {
+        let source = &reading.source;
+        let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
+        else {
+            return Ok(false);
+        };
+        if cursor.undoing.is_some() {
+            return Ok(self.store.retry("finish an undo", || self.undo.finish(source)).await?);
+        }
+        let final_before = head.saturating_sub(self.finality_blocks);
+        if cursor.done_before <= final_before {
+            return Ok(false);
+        }
+        self.compare(reading, &cursor).await
+    }
+
+    /// Pushes the run, and mends it where two finished ranges do not link.
+    pub(crate) async fn advance(&self, reading: &Reading) -> Result<(), Fault> {
+        let source = &reading.source;
+        let outcome = self.store.retry("advance", || self.ledger.advance(source)).await?;
+        let crate::range::Advance::Broken(job) = outcome else { return Ok(()) };
+        let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
+        else {
+            return Ok(());
+        };
+        // Either the run is of a dead branch, which `compare` undoes, or the range above it is.
+        if !self.compare(reading, &cursor).await? && self.is_canonical(reading, &cursor).await? {
+            tracing::warn!(source = source.name(), from = job.from, "a range of a dead branch is read again");
+            self.store.retry("reopen a range", || self.reopen(reading, &job)).await?;
+        }
+        Ok(())
+    }
+
+    async fn reopen(&self, reading: &Reading, job: &Job) -> Result<(), StoreError> {
+        let mut tx = self.store.begin().await?;
+        let same = mongodb::bson::doc! { "_id": &job.id, "fence": job.fence, "status": "completed" };
+        if self.ranges.reopen_in(&mut tx, same).await? == 1 {
+            reading.events.delete_in(&mut tx, &reading.source, job.from..=job.to).await?;
+        }
+        tx.commit().await
+    }
+
+    async fn is_canonical(&self, reading: &Reading, cursor: &Cursor) -> Result<bool, Fault> {
+        let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
+            return Ok(true);
+        };
+        Ok(self.hash_at(reading, top).await?.is_some_and(|found| found == *hash))
+    }
+
+    async fn hash_at(&self, reading: &Reading, number: u64) -> Result<Option<String>, NodeError> {
+        Ok(reading.reader.nodes.canonical(number).await?.map(|header| header.hash.to_string()))
+    }
+
+    /// Compares the end of the run with the chain. `true` when something was undone.
+    async fn compare(&self, reading: &Reading, cursor: &Cursor) -> Result<bool, Fault> {
+        let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
+            return Ok(false);
+        };
+        match self.hash_at(reading, top).await? {
+            None => return Ok(false),
+            Some(found) if found == *hash => return Ok(false),
+            Some(_) => {}
+        }
+        let Some((fork, lowest)) = self.fork(reading, cursor).await? else { return Ok(false) };
+        let source = &reading.source;
+        let begun =
+            self.store.retry("begin an undo", || self.undo.begin(source, cursor, fork, &lowest)).await?;
+        if begun {
+            self.store.retry("finish an undo", || self.undo.finish(source)).await?;
+        }
+        Ok(begun)
+    }
+
+    /// The last block that is still canonical, and the lowest range that reaches above it.
+    async fn fork(&self, reading: &Reading, cursor: &Cursor) -> Result<Option<(Option<u64>, Job)>, Fault> {
+        let mut lowest: Option<Job> = None;
+        let mut below = cursor.done_before;
+        let mut looked = 0;
+        'down: loop {
+            let name = reading.source.name();
+            let jobs =
+                self.store.retry("read the ledger", || self.ranges.jobs_below(name, below, STEP)).await?;
+            if jobs.is_empty() {
+                break;
+            }
+            for job in jobs {
+                below = job.from;
+                // Only ranges of the run: what lies within another one is none of them.
+                if job.before.is_none()
+                    || lowest.as_ref().is_some_and(|above| job.to.saturating_add(1) != above.from)
+                {
+                    continue;
+                }
+                match self.hash_at(reading, job.to).await? {
+                    // The node lost the block meanwhile: nothing can be said, the next round looks again.
+                    None => return Ok(None),
+                    Some(found) if found == job.to_hash => break 'down,
+                    Some(_) => lowest = Some(job),
+                }
+                looked += 1;
+                if looked > MAX_RANGES {
+                    return Err(Fault::Lost);
+                }
+            }
+        }
+        let Some(lowest) = lowest else { return Ok(None) };
+        let mut fork = lowest.from.checked_sub(1);
+        // Within the lowest range the ledger may know single hashes; what they show to be canonical stays.
+        for number in (lowest.from..lowest.to).rev() {
+            let Some(known) = lowest.hash_of(number) else { break };
+            if self.hash_at(reading, number).await?.is_some_and(|found| found == known) {
+                fork = Some(number);
+                break;
+            }
+        }
+        Ok(Some((fork, lowest)))
+    }
+}

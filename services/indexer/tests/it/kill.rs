@@ -1,0 +1,170 @@
+//! `kill -9` of workers at every stage, with many of them; a worker that was paused beyond its lease.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mongodb::bson::{Document, doc};
+use nix::sys::signal::Signal;
+use rand::Rng as _;
+use testkit::{MongoDatabase, wait_for};
+
+use crate::kit::{FEES, LONG, Settings, World};
+use crate::process::Process;
+
+/// Every place in a worker's round, in order.
+const STAGES: [&str; 8] = [
+    "indexer.after_job",
+    "indexer.after_claim",
+    "indexer.after_load",
+    "indexer.after_parse",
+    "indexer.after_store_part",
+    "indexer.after_store",
+    "indexer.after_complete",
+    "indexer.after_claim:3",
+];
+
+struct Fleet {
+    dir: tempfile::TempDir,
+    settings: Settings,
+}
+
+impl Fleet {
+    fn new(settings: Settings) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), settings }
+    }
+
+    fn file(&self) -> PathBuf {
+        let file = self.dir.path().join("indexer.toml");
+        std::fs::write(&file, self.settings.text()).unwrap();
+        file
+    }
+
+    fn worker(&self, crash: Option<&str>) -> Process {
+        let mut env = BTreeMap::new();
+        if let Some(point) = crash {
+            env.insert("BURSAR_CRASH_POINT".to_owned(), point.to_owned());
+        }
+        let file = self.file().display().to_string();
+        Process::quiet(&["work", "--config", &file], &env)
+    }
+}
+
+async fn complete(database: &MongoDatabase, head: u64) {
+    let cursors = database.database().await.collection::<Document>("lastBlock");
+    wait_for("the source to be complete", LONG, || async {
+        let cursor = cursors.find_one(doc! { "_id": FEES }).await.unwrap();
+        cursor.is_some_and(|cursor| cursor.get_i64("doneBefore").unwrap() > i64::try_from(head).unwrap())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_at_any_stage_loses_and_doubles_nothing() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(60).await;
+    let fleet = Fleet::new(Settings {
+        lease_ms: 1_000,
+        batch: 8,
+        concurrency: 1,
+        finality: 10,
+        ..world.settings(&database)
+    });
+    for stage in STAGES {
+        let mut worker = fleet.worker(Some(stage));
+        let status = worker.end().await;
+        assert!(!status.success(), "{stage} was never reached");
+        world.history(2).await;
+    }
+    let mut last = fleet.worker(None);
+    complete(&database, world.head().await).await;
+    last.signal(Signal::SIGTERM);
+    assert_eq!(last.end().await.code(), Some(0));
+    world.assert_stored(&database).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_next() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    // A transaction of a process that is gone holds what it touched until the server gives it up, after a minute by default.
+    let sooner = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": 4 };
+    database.client().await.database("admin").run_command(sooner).await.unwrap();
+    world.history(30).await;
+    let fleet = Fleet::new(Settings { lease_ms: 1_000, concurrency: 1, ..world.settings(&database) });
+    let mut first = fleet.worker(None);
+    complete(&database, world.head().await).await;
+    first.signal(Signal::SIGKILL);
+    first.end().await;
+    for (depth, stage) in [(6, "indexer.after_undo_decided"), (9, "indexer.after_undo_half")] {
+        world.chain.call("anvil_reorg", serde_json::json!([depth, [[world.emission(3), 1]]])).await;
+        let mut dying = fleet.worker(Some(stage));
+        assert!(!dying.end().await.success(), "{stage} was never reached");
+    }
+    let mut last = fleet.worker(None);
+    wait_for("the stored set to equal the chain's", LONG, || async {
+        crate::kit::stored(&database).await == world.facts().await
+    })
+    .await;
+    complete(&database, world.head().await).await;
+    world.assert_stored(&database).await;
+    last.signal(Signal::SIGTERM);
+    last.end().await;
+}
+
+#[tokio::test]
+async fn a_storm_of_kills_over_many_workers_leaves_the_chains_own_set() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(80).await;
+    let settings =
+        Settings { lease_ms: 800, batch: 3, concurrency: 2, finality: 20, ..world.settings(&database) };
+    let fleet = Fleet::new(settings);
+    let mut workers: Vec<Process> = (0..4).map(|_| fleet.worker(None)).collect();
+    for round in 0..14u64 {
+        world.history(3).await;
+        if round % 4 == 3 {
+            let depth = rand::rng().random_range(1..=10);
+            world.chain.call("anvil_reorg", serde_json::json!([depth, [[world.emission(2), 0]]])).await;
+        }
+        let victim = rand::rng().random_range(0..workers.len());
+        workers[victim].signal(Signal::SIGKILL);
+        workers[victim].end().await;
+        workers[victim] = fleet.worker(None);
+    }
+    wait_for("the stored set to equal the chain's", LONG, || async {
+        crate::kit::stored(&database).await == world.facts().await
+    })
+    .await;
+    complete(&database, world.head().await).await;
+    world.assert_stored(&database).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(25).await;
+    let slow = testkit::FaultProxy::http(world.chain.address()).await;
+    let hold = testkit::Hold::new();
+    slow.rule(testkit::Rule::on("eth_getLogs", testkit::Upset::ReplyHeld(hold.clone())));
+    let settings = Settings { lease_ms: 600, concurrency: 1, ..world.settings(&database) };
+    let paused = Fleet::new(Settings { nodes: vec![slow.url()], ..settings.clone() });
+    let mut paused = paused.worker(None);
+    // It has the true answer of the old branch in its hands, and sleeps over it.
+    hold.caught(1).await;
+    paused.signal(Signal::SIGSTOP);
+    hold.release();
+    world.chain.call("anvil_reorg", serde_json::json!([20, [[world.emission(4), 2]]])).await;
+    let indexing = Settings { sources: false, ..settings.clone() };
+    // The source's nodes are those of the paused worker; they answer at once now.
+    let indexing = indexing.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    world.assert_stored(&database).await;
+    paused.signal(Signal::SIGCONT);
+    // It finds its lease gone and goes on with what is new.
+    world.emit(2).await;
+    indexing.complete_to(FEES, world.head().await).await;
+    indexing.stop().await;
+    world.emit(2).await;
+    complete(&database, world.head().await).await;
+    world.assert_stored(&database).await;
+    paused.signal(Signal::SIGTERM);
+    assert_eq!(paused.end().await.code(), Some(0));
+}

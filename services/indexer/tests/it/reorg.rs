@@ -1,0 +1,163 @@
+//! Reorganisations of 1 to 20 blocks, under the eyes of a watcher.
+
+use std::collections::BTreeMap;
+
+use proto::indexer::v1 as pb;
+use proto::indexer::v1::watch_events_response::Change;
+use rand::Rng as _;
+use serde_json::json;
+use testkit::wait_for;
+
+use crate::kit::{FEES, Indexing, LONG, Settings, World};
+
+/// What a watcher believes: block -> hash -> events. Retractions take whole blocks back.
+#[derive(Default)]
+pub(crate) struct Belief {
+    blocks: BTreeMap<(u64, String), Vec<u32>>,
+    last: Option<(u64, u32)>,
+    pub(crate) retractions: u64,
+    pub(crate) cursor: String,
+}
+
+impl Belief {
+    pub(crate) fn take(&mut self, response: pb::WatchEventsResponse) {
+        self.cursor = response.cursor;
+        match response.change.expect("a change") {
+            Change::Event(event) => {
+                let place = (event.block_number, event.log_index);
+                assert!(self.last.is_none_or(|last| last < place), "{:?} then {place:?}", self.last);
+                self.last = Some(place);
+                self.blocks.entry((event.block_number, event.block_hash)).or_default().push(event.log_index);
+            }
+            Change::Retraction(gone) => {
+                self.retractions += 1;
+                let known = self.blocks.remove(&(gone.block_number, gone.block_hash.clone()));
+                assert!(known.is_some(), "block {} was never told of", gone.block_number);
+                self.last = self
+                    .blocks
+                    .iter()
+                    .next_back()
+                    .map(|((number, _), logs)| (*number, *logs.last().unwrap()));
+            }
+        }
+    }
+
+    /// Every event, as the chain tells them.
+    pub(crate) fn facts(&self) -> Vec<(u64, String, u64)> {
+        let one = |((number, hash), logs): (&(u64, String), &Vec<u32>)| {
+            logs.iter().map(|log| (*number, hash.clone(), u64::from(*log))).collect::<Vec<_>>()
+        };
+        self.blocks.iter().flat_map(one).collect()
+    }
+}
+
+/// Follows until the belief equals the chain.
+pub(crate) async fn follow(world: &World, indexing: &Indexing, belief: &mut Belief) {
+    let expected: Vec<_> =
+        world.facts().await.into_iter().map(|(number, hash, _, log, _)| (number, hash, log)).collect();
+    let request = pb::WatchEventsRequest {
+        source: FEES.to_owned(),
+        cursor: belief.cursor.clone(),
+        from_block: u64::from(belief.cursor.is_empty()),
+    };
+    let mut stream = indexing.client().watch_events(request).await.unwrap().into_inner();
+    while belief.facts() != expected {
+        let next = tokio::time::timeout(LONG, stream.message()).await;
+        let next = next.unwrap_or_else(|_| {
+            panic!("the watcher stands still with {} of {}", belief.facts().len(), expected.len())
+        });
+        belief.take(next.unwrap().expect("the stream goes on"));
+    }
+}
+
+/// Replaces the last `depth` blocks; some of the new ones hold events.
+async fn reorganise(world: &World, depth: u64, with: &[(u64, u64)]) {
+    let transactions: Vec<_> =
+        with.iter().map(|(count, block)| json!([world.emission(*count), block])).collect();
+    world.chain.call("anvil_reorg", json!([depth, transactions])).await;
+}
+
+async fn settled(world: &World, indexing: &Indexing, database: &testkit::MongoDatabase) {
+    // Completeness alone does not tell: the old branch was complete too.
+    wait_for("the stored set to equal the chain's", LONG, || async {
+        crate::kit::stored(database).await == world.facts().await
+    })
+    .await;
+    indexing.complete_to(FEES, world.head().await).await;
+    world.assert_stored(database).await;
+}
+
+#[tokio::test]
+async fn a_reorganisation_of_any_depth_is_undone_read_again_and_told() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(40).await;
+    let indexing = world.settings(&database).launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    let mut belief = Belief::default();
+    follow(&world, &indexing, &mut belief).await;
+    for depth in [1, 2, 3, 5, 8, 13, 20] {
+        let before = belief.retractions;
+        reorganise(&world, depth, &[(2, 0), (1, depth - 1)]).await;
+        settled(&world, &indexing, &database).await;
+        follow(&world, &indexing, &mut belief).await;
+        assert!(depth < 2 || belief.retractions > before, "depth {depth} took nothing back");
+        world.history(4).await;
+        settled(&world, &indexing, &database).await;
+        follow(&world, &indexing, &mut belief).await;
+    }
+    let progress = indexing.complete_to(FEES, world.head().await).await;
+    assert_eq!(progress.events, world.facts().await.len() as u64);
+    // Whoever comes new sees the same as who was there all the time.
+    let mut fresh = Belief::default();
+    follow(&world, &indexing, &mut fresh).await;
+    assert_eq!((fresh.facts(), fresh.retractions), (belief.facts(), 0));
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn reorganisations_while_history_is_read_leave_no_trace() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(30).await;
+    let settings = Settings { batch: 5, concurrency: 3, ..world.settings(&database) };
+    let (one, two) = tokio::join!(settings.launch(), settings.launch());
+    for round in 0..12u64 {
+        let depth = rand::rng().random_range(1..=20);
+        reorganise(&world, depth, &[(round % 4 + 1, 0), (1, depth / 2)]).await;
+        world.history(round % 5).await;
+    }
+    settled(&world, &one, &database).await;
+    let progress = two.complete_to(FEES, world.head().await).await;
+    assert_eq!(progress.events, world.facts().await.len() as u64);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_reorganisation_deeper_than_finality_is_found_too() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(40).await;
+    let settings = Settings { finality: 5, ..world.settings(&database) };
+    let indexing = settings.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    reorganise(&world, 18, &[(3, 0), (2, 9)]).await;
+    settled(&world, &indexing, &database).await;
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn a_reorganisation_while_nobody_looks_is_found_at_the_next_start() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(30).await;
+    let indexing = world.settings(&database).launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    let mut belief = Belief::default();
+    follow(&world, &indexing, &mut belief).await;
+    indexing.stop().await;
+    reorganise(&world, 10, &[(5, 3)]).await;
+    world.history(3).await;
+    let indexing = world.settings(&database).launch().await;
+    settled(&world, &indexing, &database).await;
+    follow(&world, &indexing, &mut belief).await;
+    assert!(belief.retractions > 0);
+    indexing.stop().await;
+}
