@@ -12,13 +12,15 @@ use worker_control::WorkerControl;
 fn config(redis: &str, database: &str) -> String {
     format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[server.health]\ninterval_ms = 50\ntimeout_ms = 1000\n\
-         [database]\nurl = \"{database}\"\n[redis]\nurl = \"{redis}\"\ntimeout_ms = 500\n"
+         [database]\nurl = \"{database}\"\n[redis]\nurl = \"{redis}\"\ntimeout_ms = 500\n\
+         [http]\nlisten = \"127.0.0.1:0\"\n"
     )
 }
 
 #[tokio::test]
 async fn health_follows_redis_down_and_up_again() {
     let database = testkit::postgres().await;
+    db::migrate::run(&database.pool().await, &worker_control::MIGRATOR).await.expect("migrations apply");
     let mut redis = testkit::redis_server().await;
     let config = config(redis.url(), database.url());
     let running = service::launch::<WorkerControl>(&config).await.expect("worker control starts");
@@ -47,6 +49,7 @@ async fn health_follows_redis_down_and_up_again() {
 #[tokio::test]
 async fn redis_down_at_start_is_one_clear_refusal() {
     let database = testkit::postgres().await;
+    db::migrate::run(&database.pool().await, &worker_control::MIGRATOR).await.expect("migrations apply");
     let mut redis = testkit::redis_server().await;
     let url = redis.url().to_owned();
     redis.stop().await;

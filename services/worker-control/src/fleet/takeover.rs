@@ -1,0 +1,151 @@
+//! Taking over from a predecessor: what still runs is adopted or ended before anything is started.
+//!
+//! Processes are found by their environment, not by records, so that a crash between a start and its record loses nobody, and a
+//! recycled pid is never taken for a worker. A process is adopted when it is the incarnation that was admitted last, runs
+//! what is configured now, and is wanted; everything else is ended.
+
+use std::time::Instant;
+
+use futures::future::join_all;
+use worker::redis::RedisError;
+use worker::{Command, Order, WorkerId};
+
+use super::member::{Member, Phase, Running, Why};
+use super::orchestrator::Orchestrator;
+use super::process::{self, Found};
+use super::registry::Record;
+use super::spec::{Source, Spec};
+
+impl Orchestrator {
+    /// Brings what we know in line with what there is.
+    pub(super) async fn take_over(&mut self) -> Result<(), RedisError> {
+        let ids: Vec<WorkerId> = self.members.keys().cloned().collect();
+        let registry = &self.registry;
+        let recorded = join_all(ids.iter().map(|id| registry.recorded(id))).await;
+        let mut records = std::collections::BTreeMap::new();
+        for (id, record) in ids.iter().zip(recorded) {
+            if let Some(record) = record? {
+                records.insert(id.clone(), record);
+            }
+        }
+        let fleet = self.fleet.clone();
+        // Only a panic can make this fail, and then nothing was found.
+        let found = tokio::task::spawn_blocking(move || process::find(&fleet)).await.unwrap_or_default();
+        for process in found.into_iter().filter(|found| found.leads) {
+            self.meet(process, &records).await;
+        }
+        for (id, record) in &records {
+            self.bury(id, record).await;
+        }
+        self.record_all().await?;
+        self.sweep_due = true;
+        Ok(())
+    }
+
+    /// Adopts or ends one process.
+    async fn meet(&mut self, found: Found, records: &std::collections::BTreeMap<WorkerId, Record>) {
+        let Ok(id) = found.id.parse::<WorkerId>() else { return };
+        let admitted = records.get(&id).is_none_or(|record| record.incarnation == found.incarnation);
+        let now = Instant::now();
+        let known = self.members.get(&id).and_then(Member::process);
+        if let Some(known) = known {
+            if known.incarnation == found.incarnation {
+                if !admitted {
+                    tracing::warn!(worker = %id, pid = found.identity.pid, "another incarnation was admitted meanwhile");
+                    self.end(&id, Why::Renew).await;
+                }
+                return;
+            }
+            // Two of one worker: the one that is not ours was never admitted, or was overtaken.
+            found.identity.kill_group();
+            return;
+        }
+        if !admitted {
+            tracing::warn!(worker = %id, pid = found.identity.pid, "was never admitted; killing it");
+            found.identity.kill_group();
+            return;
+        }
+        let running = Running {
+            identity: found.identity,
+            incarnation: found.incarnation,
+            fingerprint: found.fingerprint,
+            child: None,
+            since: now,
+        };
+        let member = self.members.entry(id.clone()).or_insert_with(|| unknown(&id, now));
+        let same = running.fingerprint == member.spec.fingerprint();
+        let pid = running.identity.pid;
+        member.phase = Phase::Up { process: running };
+        self.changed = true;
+        self.outputs.follow(&id);
+        if !member.runs() {
+            tracing::warn!(worker = %id, pid, "runs and should not; ending it");
+            self.end(&id, Why::Stop).await;
+        } else if same {
+            tracing::info!(worker = %id, pid, "adopted");
+        } else {
+            tracing::warn!(worker = %id, pid, "runs what is no longer configured; starting it anew");
+            self.end(&id, Why::Renew).await;
+        }
+    }
+
+    /// A recorded incarnation that does not run here: dead if it was of this machine, else told to stop.
+    async fn bury(&mut self, id: &WorkerId, record: &Record) {
+        let here = record.host == self.lead.me().host;
+        let Some(member) = self.members.get_mut(id) else { return };
+        if member.process().is_some_and(|process| process.incarnation == record.incarnation) {
+            return;
+        }
+        let process = record.process.filter(|process| here && process.is_alive());
+        if let Some(identity) = process {
+            // Alive, but with an environment that we may not read.
+            let found = Found {
+                identity,
+                leads: true,
+                id: id.to_string(),
+                incarnation: record.incarnation.clone(),
+                fingerprint: record.fingerprint.clone(),
+            };
+            self.meet(found, &[(id.clone(), record.clone())].into()).await;
+        } else if here {
+            member.dead.push(record.incarnation.clone());
+        } else {
+            tracing::warn!(worker = %id, host = record.host, "runs elsewhere; told to stop");
+            if let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await {
+                self.away(&error);
+            }
+        }
+    }
+
+    /// Writes down again what runs: for a Redis that lost its data, or in the name of a new epoch.
+    pub(super) async fn record_all(&mut self) -> Result<(), RedisError> {
+        let writer = self.writer();
+        let registry = &self.registry;
+        let up = self.members.iter().filter_map(|(id, member)| match &member.phase {
+            Phase::Up { process } => Some((id, process)),
+            Phase::Stopped | Phase::Due { .. } | Phase::Ending { .. } | Phase::GivenUp => None,
+        });
+        let records = up.map(|(id, process)| registry.record(&writer, id, process));
+        for done in join_all(records).await {
+            done?;
+        }
+        let active: Vec<WorkerId> =
+            self.members.iter().filter(|(_, member)| member.runs()).map(|(id, _)| id.clone()).collect();
+        registry.set_active(&writer, &active).await?;
+        Ok(())
+    }
+}
+
+/// A place for a process whose worker is no longer configured, until it has ended.
+fn unknown(id: &WorkerId, now: Instant) -> Member {
+    let spec = Spec {
+        id: id.clone(),
+        command: Vec::new(),
+        environment: std::collections::BTreeMap::new(),
+        interval: None,
+        enabled: false,
+    };
+    let mut member = Member::new(spec, Source::File, None, now);
+    member.removed = true;
+    member
+}

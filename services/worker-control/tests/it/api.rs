@@ -1,0 +1,180 @@
+//! What operators can ask for, over gRPC, HTTP and by signal.
+
+use nix::sys::signal::Signal;
+use proto::workercontrol::v1 as wire;
+use proto::workercontrol::v1::WorkerStatus;
+use testkit::wait_for;
+use tonic::Code;
+
+use crate::place::{PATIENCE, Place, Process};
+
+fn spec(place: &Place, id: &str, mode: &str) -> wire::WorkerSpec {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/worker.sh");
+    let starts = place.dir.path().join("starts").display().to_string();
+    wire::WorkerSpec {
+        id: id.to_owned(),
+        command: vec!["sh".to_owned(), script.to_owned()],
+        environment: [("MODE".to_owned(), mode.to_owned()), ("STARTS".to_owned(), starts)].into(),
+        interval: None,
+        enabled: true,
+    }
+}
+
+#[tokio::test]
+async fn a_hangup_takes_what_was_added_removed_and_changed_and_leaves_the_rest_alone() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("same", "steady"), ("removed", "steady"), ("changed", "steady")]));
+    let first = place.start("first").await;
+    let same = first.runs("same").await.pid;
+    let changed = first.runs("changed").await.pid;
+    first.runs("removed").await;
+    place.workers(&place.shell(&[("same", "steady"), ("changed", "forks"), ("added", "steady")]));
+    first.signal(Signal::SIGHUP);
+    first.runs("added").await;
+    first.worker_is("changed", "renewed", |w| w.pid != changed && w.status() == WorkerStatus::Running).await;
+    let mut client = first.client();
+    wait_for("the removed one to be gone", PATIENCE, || {
+        let mut client = client.clone();
+        async move {
+            let gone = client.get_worker(wire::GetWorkerRequest { id: "removed".to_owned() }).await;
+            gone.is_err_and(|status| status.code() == Code::NotFound)
+        }
+    })
+    .await;
+    assert_eq!(first.runs("same").await.pid, same);
+
+    // A bad file is refused as a whole, with every mistake named.
+    place.workers(
+        "[[workers]]\nid = 'a b'\ncommand = ['x']\n[[workers]]\nid = 'fine'\ncommand = ['x']\nwhat = 1\n",
+    );
+    first.signal(Signal::SIGHUP);
+    first.says("configuration refused, the old one stays").await;
+    let refused = client.reload_config(wire::ReloadConfigRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    for said in [refused.message().to_owned(), first.said()] {
+        for mistake in ["workers[0].id", "workers[1].what"] {
+            assert!(said.contains(mistake), "{mistake} is not in {said}");
+        }
+    }
+    assert_eq!(first.runs("same").await.pid, same, "the old ones stay");
+
+    place.workers(&place.shell(&[("same", "steady")]));
+    let changes = client.reload_config(wire::ReloadConfigRequest {}).await.unwrap().into_inner();
+    assert_eq!((changes.removed, changes.added), (vec!["added".to_owned(), "changed".to_owned()], vec![]));
+}
+
+#[tokio::test]
+async fn a_worker_added_over_the_api_outlives_the_orchestrator_and_a_stop_stays_a_stop() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("of-file", "steady")]));
+    let mut first = place.start("first").await;
+    let mut client = first.client();
+    let request = wire::StartWorkerRequest { spec: Some(spec(&place, "of-api", "steady")) };
+    client.start_worker(request.clone()).await.unwrap();
+    first.runs("of-api").await;
+    client.start_worker(request).await.unwrap();
+    assert_eq!(place.starts("of-api").len(), 1, "the same again changes nothing");
+    client.stop_worker(wire::StopWorkerRequest { id: "of-file".to_owned() }).await.unwrap();
+    first.worker_is("of-file", "stopped", |w| w.status() == WorkerStatus::Stopped).await;
+    first.stop().await;
+
+    let second = place.start("second").await;
+    second.runs("of-api").await;
+    assert_eq!(second.worker("of-file").await.status(), WorkerStatus::Stopped);
+    let by_id = wire::WorkerSpec { id: "of-file".to_owned(), ..Default::default() };
+    second.client().start_worker(wire::StartWorkerRequest { spec: Some(by_id) }).await.unwrap();
+    second.runs("of-file").await;
+
+    // Two places that name one worker would fight over it.
+    let request = wire::StartWorkerRequest { spec: Some(spec(&place, "of-file", "steady")) };
+    let refused = second.client().start_worker(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists);
+    place.workers(&place.shell(&[("of-file", "steady"), ("of-api", "steady")]));
+    let refused = second.client().reload_config(wire::ReloadConfigRequest {}).await.unwrap_err();
+    assert!(refused.message().contains("of-api"), "{refused}");
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_by_field_and_changes_nothing() {
+    let place = Place::new().await;
+    let first = place.start("first").await;
+    let mut client = first.client();
+    let bad = wire::WorkerSpec {
+        id: "x".to_owned(),
+        command: vec![String::new()],
+        environment: [("WORKER_PAIR_ID".to_owned(), "y".to_owned())].into(),
+        ..Default::default()
+    };
+    let refused = client.start_worker(wire::StartWorkerRequest { spec: Some(bad) }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("spec.command") && refused.message().contains("spec.environment"));
+    let bad = wire::WorkerSpec { id: "a/b".to_owned(), command: vec!["x".to_owned()], ..Default::default() };
+    let refused = client.start_worker(wire::StartWorkerRequest { spec: Some(bad) }).await.unwrap_err();
+    assert!(refused.message().contains("spec.id"), "{refused}");
+    for id in ["", "../etc", "nobody"] {
+        let expected = if id == "nobody" { Code::NotFound } else { Code::InvalidArgument };
+        let request = wire::StopWorkerRequest { id: id.to_owned() };
+        assert_eq!(client.stop_worker(request).await.unwrap_err().code(), expected, "{id:?}");
+        let request = wire::RestartWorkerRequest { id: id.to_owned() };
+        assert_eq!(client.restart_worker(request).await.unwrap_err().code(), expected, "{id:?}");
+    }
+    let all = client.list_workers(wire::ListWorkersRequest {}).await.unwrap().into_inner();
+    assert_eq!(all.workers, []);
+}
+
+#[tokio::test]
+async fn a_watcher_sees_every_worker_and_then_each_change() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("a", "steady"), ("b", "steady")]));
+    let first = place.start("first").await;
+    first.runs("a").await;
+    let mut changes = first.client().watch_workers(wire::WatchWorkersRequest {}).await.unwrap().into_inner();
+    let mut seen = Vec::new();
+    while !(seen.contains(&"a".to_owned()) && seen.contains(&"b".to_owned())) {
+        let worker = changes.message().await.unwrap().unwrap().worker.unwrap();
+        seen.push(worker.spec.unwrap().id);
+    }
+    first.client().stop_worker(wire::StopWorkerRequest { id: "a".to_owned() }).await.unwrap();
+    let mut statuses = Vec::new();
+    while statuses.last() != Some(&WorkerStatus::Stopped) {
+        let worker = changes.message().await.unwrap().unwrap().worker.unwrap();
+        if worker.spec.as_ref().unwrap().id == "a" {
+            statuses.push(worker.status());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_is_told_as_json_over_http_to_those_who_may_know() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("a", "steady")]));
+    let first = place.start("first").await;
+    let before = first.runs("a").await.pid;
+    let base = format!("http://127.0.0.1:{}", first.http);
+    let http = reqwest::Client::new();
+    let get = async |path: &str, key: Option<&str>| {
+        let request = http.get(format!("{base}{path}"));
+        let request =
+            key.into_iter().fold(request, |r, key| r.header("authorization", format!("Bearer {key}")));
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (code, health) = get("/health", None).await;
+    assert_eq!(code, 200, "{health}");
+    let health: serde_json::Value = serde_json::from_str(&health).unwrap();
+    assert_eq!((&health["status"], &health["running"]), (&"ok".into(), &1.into()));
+    assert_eq!(get("/workers", None).await.0, 401);
+    assert_eq!(get("/workers", Some("wrong")).await.0, 401);
+    let (code, workers) = get("/workers", Some(Process::key())).await;
+    let workers: serde_json::Value = serde_json::from_str(&workers).unwrap();
+    assert_eq!((code, &workers["workers"][0]["id"]), (200, &"a".into()));
+    let (_, worker) = get("/workers/a", Some(Process::key())).await;
+    let worker: serde_json::Value = serde_json::from_str(&worker).unwrap();
+    assert_eq!((&worker["status"], &worker["state"]["mode"]), (&"running".into(), &"steady".into()));
+    assert_eq!(get("/workers/nobody", Some(Process::key())).await.0, 404);
+    let restart = http.post(format!("{base}/workers/a/restart"));
+    assert_eq!(restart.try_clone().unwrap().send().await.unwrap().status(), 401);
+    let restart = restart.header("authorization", format!("Bearer {}", Process::key()));
+    assert_eq!(restart.send().await.unwrap().status(), 200);
+    first.worker_is("a", "renewed", |w| w.pid != 0 && w.pid != before).await;
+}

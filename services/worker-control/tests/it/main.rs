@@ -1,0 +1,11 @@
+//! Worker control against real Redis, real PostgreSQL and real processes.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic as the tests do")]
+
+mod api;
+mod care;
+mod frame;
+mod lead;
+mod many;
+mod place;
+mod python;
