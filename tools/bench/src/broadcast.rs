@@ -128,7 +128,7 @@ struct Wallets {
 impl Wallets {
     fn new() -> Result<Wallets> {
         let (ring, group) = (KeyRing::default(), WalletGroupId::new());
-        ring.insert(group, &seed_from_phrase(DEV_MNEMONIC, "")?)?;
+        ring.insert(group, &seed_from_phrase(DEV_MNEMONIC, "")?, &ring.epoch())?;
         Ok(Wallets { ring, group, next: 0 })
     }
 

@@ -48,6 +48,7 @@ impl Customer {
     /// A withdrawal with a destination that no other has.
     pub(crate) async fn create(&self) -> Result<pb::Withdrawal> {
         let request = pb::CreateWithdrawalRequest {
+            on_behalf_of: String::new(),
             idempotency_key: uuid::Uuid::now_v7().to_string(),
             user_id: uuid::Uuid::now_v7().to_string(),
             chain: "bsc".to_owned(),

@@ -13,7 +13,10 @@
 
 mod broadcast;
 mod customer;
+mod derivation;
+mod fleet;
 mod gateway;
+mod indexer;
 mod memory;
 mod peer;
 mod pgbench;
@@ -24,6 +27,7 @@ mod sign;
 mod signature;
 mod stack;
 mod table;
+mod unary;
 mod withdrawals;
 
 use std::path::Path;
@@ -76,8 +80,14 @@ enum Part {
     Broadcast,
     /// Whole withdrawals, and how long an approved one waits
     Withdrawals,
+    /// A unary call through the whole stack, against a bare server
+    Unary,
     /// Memory of the services
     Memory,
+    /// The orchestrator's health round
+    Fleet,
+    /// Events from a node into the store, pages at depth, memory over millions
+    Indexer,
 }
 
 /// Measures Bursar against raw limits and peers.
@@ -93,6 +103,9 @@ struct Cli {
     /// How many jobs are queued when memory is measured; in full mode only
     #[arg(long, default_value_t = 100_000)]
     jobs: usize,
+    /// Serve as the bare server of the unary measurement, until standard input ends
+    #[arg(long, hide = true)]
+    serve_plain: bool,
 }
 
 impl Cli {
@@ -104,6 +117,9 @@ impl Cli {
 #[tokio::main]
 async fn main() -> Result<()> {
     let cli = Cli::parse();
+    if cli.serve_plain {
+        return unary::serve_plain().await;
+    }
     let began = Instant::now();
     let dir = programs::scratch_dir()?;
     let mut report = Report::default();
@@ -160,64 +176,70 @@ fn step(what: &str) {
     eprintln!("==> {what}");
 }
 
-async fn measure(cli: &Cli, dir: &Path, report: &mut Report) {
-    let tools = Tools::locate();
-    if [Part::Queue, Part::Batches, Part::Sign].into_iter().any(|part| cli.wants(part)) {
-        on_postgres(cli, &tools, dir, report).await;
+/// What is wanted and what came of it.
+struct Run<'a> {
+    cli: &'a Cli,
+    report: &'a mut Report,
+}
+
+impl Run<'_> {
+    fn wants_any(&self, parts: &[Part]) -> bool {
+        parts.iter().any(|part| self.cli.wants(*part))
     }
-    if cli.wants(Part::Signature) {
-        step("signatures on one core");
-        report.add("signature", signature::rows(cli.mode));
-    }
-    if cli.wants(Part::Broadcast) {
-        step("broadcasting, against plain JSON-RPC batches");
-        report.add("broadcast", Box::pin(broadcast::rows(&tools, dir, cli.mode)).await);
-    }
-    if cli.wants(Part::Withdrawals) || cli.wants(Part::Memory) {
-        on_stack(cli, dir, report).await;
+
+    /// One measurement, if it is wanted.
+    async fn row(&mut self, part: Part, what: &str, measured: impl Future<Output = Result<Vec<Row>>>) {
+        if self.cli.wants(part) {
+            step(what);
+            self.report.add(what, Box::pin(measured).await);
+        }
     }
 }
 
-async fn on_postgres(cli: &Cli, tools: &Tools, dir: &Path, report: &mut Report) {
+/// Every measurement, one line for each.
+async fn measure(cli: &Cli, dir: &Path, report: &mut Report) {
+    let (tools, mode) = (Tools::locate(), cli.mode);
+    let mut run = Run { cli, report };
+    if run.wants_any(&[Part::Queue, Part::Batches, Part::Sign]) {
+        on_postgres(&mut run, &tools, dir).await;
+    }
+    run.row(Part::Signature, "signatures and keys on one core", async { signature::rows(mode) }).await;
+    run.row(Part::Broadcast, "broadcasting, against plain batches", broadcast::rows(&tools, dir, mode)).await;
+    run.row(Part::Indexer, "events into the store, against a loop by hand", indexer::rows(&tools, dir, mode))
+        .await;
+    run.row(Part::Indexer, "millions of events", indexer::at_depth(&tools, dir, mode)).await;
+    if run.wants_any(&[Part::Withdrawals, Part::Unary, Part::Memory, Part::Fleet]) {
+        on_stack(&mut run, dir).await;
+    }
+}
+
+async fn on_postgres(run: &mut Run<'_>, tools: &Tools, dir: &Path) {
     step("starting PostgreSQL with fsync on");
+    let mode = run.cli.mode;
     let mut server = match Box::pin(Server::start(tools, dir)).await {
         Ok(server) => server,
-        Err(error) => return report.add("postgres", Err(error)),
+        Err(error) => return run.report.add("postgres", Err(error)),
     };
-    if cli.wants(Part::Queue) {
-        step("queue, each job by itself");
-        report.add("queue", Box::pin(queue::each::rows(&server, cli.mode)).await);
-    }
-    if cli.wants(Part::Batches) {
-        step("queue, in batches of 100");
-        report.add("batches", Box::pin(queue::batches::rows(&server, cli.mode)).await);
-    }
-    if cli.wants(Part::Sign) {
-        step("sign requests through the gateway, against durable commits");
-        report.add("sign", Box::pin(sign::rows(&server, dir, cli.mode)).await);
-    }
+    run.row(Part::Queue, "queue, each job by itself", queue::each::rows(&server, mode)).await;
+    run.row(Part::Batches, "queue, in batches of 100", queue::batches::rows(&server, mode)).await;
+    run.row(Part::Sign, "sign requests, against durable commits", sign::rows(&server, dir, mode)).await;
     if let Err(error) = server.stop().await {
-        report.add("postgres", Err(error));
+        run.report.add("postgres", Err(error));
     }
 }
 
-async fn on_stack(cli: &Cli, dir: &Path, report: &mut Report) {
+async fn on_stack(run: &mut Run<'_>, dir: &Path) {
     step("starting a whole stack");
+    let (mode, jobs) = (run.cli.mode, run.cli.mode.pick(0, run.cli.jobs));
     let stack = match Stack::start(dir).context("cannot start a stack") {
         Ok(stack) => stack,
-        Err(error) => return report.add("stack", Err(error)),
+        Err(error) => return run.report.add("stack", Err(error)),
     };
     let idle = memory::read(&stack);
-    if cli.wants(Part::Withdrawals) {
-        step("approved to broadcast on an idle system");
-        report.add("latency", Box::pin(withdrawals::latency(&stack, cli.mode)).await);
-        step("whole withdrawals");
-        report.add("withdrawals", Box::pin(withdrawals::rate(&stack, cli.mode)).await);
-    }
-    if cli.wants(Part::Memory) {
-        step("memory");
-        let jobs = cli.mode.pick(0, cli.jobs);
-        let measured = async { Box::pin(memory::rows(&stack, idle?, jobs)).await };
-        report.add("memory", measured.await);
-    }
+    run.row(Part::Unary, "unary calls, against a bare server", unary::rows(&stack, mode)).await;
+    run.row(Part::Withdrawals, "approved to broadcast, idle", withdrawals::latency(&stack, mode)).await;
+    run.row(Part::Withdrawals, "whole withdrawals", withdrawals::rate(&stack, mode)).await;
+    run.row(Part::Memory, "memory", async { memory::rows(&stack, idle?, jobs).await }).await;
+    // Last, because a thousand processes are in everybody's way.
+    run.row(Part::Fleet, "the orchestrator's health round", fleet::rows(&stack, mode)).await;
 }

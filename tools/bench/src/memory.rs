@@ -81,7 +81,7 @@ async fn switch_off(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-fn resident(pid: u32) -> Result<f64> {
+pub(crate) fn resident(pid: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("a service is gone")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;

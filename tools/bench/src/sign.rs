@@ -1,15 +1,17 @@
-//! Sign requests through the real gateway over gRPC, 64 in flight: each a payment of its own with two valid approvals,
-//! each judged, signed, and durable with its guard and audit records before it is answered. The limit beside it is one
-//! durable insert for each request by as many clients, on the same server.
+//! Sign requests through the real gateway over gRPC: each a payment of its own with two valid approvals, each judged, signed,
+//! and durable with its guard and audit records before it is answered. Once as calls of their own, 64 in flight, and once as
+//! execution asks, 64 in a call. The limit beside them is one durable insert for each request by 64 clients, on the same
+//! server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures::future::try_join_all;
 use proto::signer::v1 as pb;
+use proto::signer::v1::signer_service_client::SignerServiceClient;
 use types::{
     Address, AddressFormat, AssetSymbol, ChainName, JobId, Payment, PaymentDigest, RawAmount, WithdrawalId,
     approval_message,
@@ -24,9 +26,11 @@ use crate::table::{Goal, Row, Unit, median};
 const IN_FLIGHT: u32 = 64;
 /// Connections to the gateway: a single one would be served by a single core.
 const CONNECTIONS: u32 = 4;
+/// Who asks for many at once: as many as execution has loops for two chains.
+const CALLERS: usize = 4;
 const WALLETS: u32 = 8;
 /// Prepared for each second, because approving takes time too; about what two cores can answer.
-const REQUESTS_PER_SECOND: usize = 6_000;
+const REQUESTS_PER_SECOND: usize = 8_000;
 const AMOUNT: u128 = 1_000_000_000_000_000;
 
 pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
@@ -41,25 +45,40 @@ pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<
     .await?;
     let mut gateway = Box::pin(Gateway::start(server, dir)).await?;
     let mut desk = Box::pin(Desk::open(&gateway)).await?;
-    Box::pin(rate(&gateway, desk.requests(IN_FLIGHT as usize * 4)?, span)).await.context("warming up")?;
-    let (mut raw, mut our) = (Vec::new(), Vec::new());
+    for asked in [Asked::Alone, Asked::Together] {
+        let few = desk.requests(IN_FLIGHT as usize * 4)?;
+        Box::pin(rate(&gateway, few, span, asked)).await.context("warming up")?;
+    }
+    let (mut raw, mut alone, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..mode.rounds() {
         server::settle(&pool).await?;
         raw.push(ceiling(server, &commits, seconds).await?);
-        let prepared = desk.requests(REQUESTS_PER_SECOND * seconds as usize)?;
-        server::settle(&pool).await?;
-        our.push(Box::pin(rate(&gateway, prepared, span)).await?);
+        for (asked, rates) in [(Asked::Alone, &mut alone), (Asked::Together, &mut together)] {
+            let prepared = desk.requests(REQUESTS_PER_SECOND * seconds as usize)?;
+            server::settle(&pool).await?;
+            rates.push(Box::pin(rate(&gateway, prepared, span, asked)).await?);
+        }
     }
     Box::pin(verify(&gateway)).await?;
     gateway.stop().await?;
-    let (raw, our) = (median(&raw), median(&our));
+    let raw = median(&raw);
+    let row = |what, rates: &[f64]| {
+        Row::new(what, Unit::PerSecond).ours(median(rates)).raw(raw).goal(Goal::OfRaw(1.0))
+    };
     Ok(vec![
         Row::new("durable commit, 64 clients", Unit::PerSecond).raw(raw),
-        Row::new("sign request, guard and audit durable", Unit::PerSecond)
-            .ours(our)
-            .raw(raw)
-            .goal(Goal::OfRaw(1.0)),
+        row("sign request, guard and audit durable, a call each", &alone),
+        row("sign request, guard and audit durable, 64 in a call", &together),
     ])
+}
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Each by a call of its own.
+    Alone,
+    /// Many in a call, as execution does.
+    Together,
 }
 
 /// One durable commit for each insert.
@@ -70,30 +89,70 @@ async fn ceiling(server: &Server, database: &str, seconds: u32) -> Result<f64> {
 }
 
 /// Signs these, until all are signed or the time is over; returns how many a second.
-async fn rate(gateway: &Gateway, requests: Vec<pb::SignTransactionRequest>, span: Duration) -> Result<f64> {
+async fn rate(
+    gateway: &Gateway,
+    requests: Vec<pb::SignTransactionRequest>,
+    span: Duration,
+    asked: Asked,
+) -> Result<f64> {
     let clients = (0..CONNECTIONS).map(|_| gateway.as_execution()).collect::<Result<Vec<_>>>()?;
-    let mut shares: Vec<Vec<_>> = vec![Vec::new(); IN_FLIGHT as usize];
-    for (index, request) in requests.into_iter().enumerate() {
-        shares[index % IN_FLIGHT as usize].push(request);
+    let (callers, in_a_call) = match asked {
+        Asked::Alone => (IN_FLIGHT as usize, 1),
+        Asked::Together => (CALLERS, IN_FLIGHT as usize),
+    };
+    let mut shares: Vec<Vec<Vec<_>>> = vec![Vec::new(); callers];
+    for (index, call) in requests.chunks(in_a_call).enumerate() {
+        shares[index % callers].push(call.to_vec());
     }
     let began = Instant::now();
     let callers = shares.into_iter().zip(clients.iter().cycle()).map(|(share, client)| {
-        let mut client = client.clone();
+        let client = client.clone();
         tokio::spawn(async move {
-            let mut signed = 0_u32;
-            for request in share {
+            let mut signed = 0;
+            for call in share {
                 if began.elapsed() >= span {
                     break;
                 }
-                let answer = client.sign_transaction(request).await?.into_inner();
-                ensure!(!answer.replayed && !answer.raw_transaction.is_empty(), "nothing new was signed");
-                signed += 1;
+                signed += match asked {
+                    Asked::Alone => alone(client.clone(), call).await?,
+                    Asked::Together => together(client.clone(), call).await?,
+                };
             }
-            Ok(signed)
+            anyhow::Ok(signed)
         })
     });
     let signed = try_join_all(callers).await?.into_iter().sum::<Result<u32>>()?;
     Ok(f64::from(signed) / began.elapsed().as_secs_f64())
+}
+
+type SignerClient = SignerServiceClient<rpc::Client>;
+
+async fn alone(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
+    let mut signed = 0;
+    for request in call {
+        check(&client.sign_transaction(request).await?.into_inner())?;
+        signed += 1;
+    }
+    Ok(signed)
+}
+
+async fn together(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
+    let item = |request| pb::SignTransactionsItem { request: Some(request), traceparent: String::new() };
+    let request = pb::SignTransactionsRequest { items: call.into_iter().map(item).collect() };
+    let mut signed = 0;
+    for outcome in client.sign_transactions(request).await?.into_inner().outcomes {
+        match outcome.outcome {
+            Some(pb::sign_transactions_outcome::Outcome::Signed(answer)) => check(&answer)?,
+            other => bail!("nothing was signed: {other:?}"),
+        }
+        signed += 1;
+    }
+    Ok(signed)
+}
+
+fn check(answer: &pb::SignTransactionResponse) -> Result<()> {
+    ensure!(!answer.replayed && !answer.raw_transaction.is_empty(), "nothing new was signed");
+    Ok(())
 }
 
 /// Speed that broke the audit chain would be worth nothing.
@@ -140,6 +199,7 @@ impl Desk {
             expires_at: Some(proto::time::timestamp(expires_at)),
         });
         let withdrawal = pb::WithdrawalAuthorization {
+            on_behalf_of: String::new(),
             withdrawal_id: id.to_string(),
             asset: self.asset.to_string(),
             requested_by: "requester".to_owned(),

@@ -1,4 +1,4 @@
-//! Signatures on one core: the gateway's own code, libsecp256k1 alone, and a whole transaction beside alloy's.
+//! Signatures and keys on one core: the gateway's own code, libsecp256k1 alone, and a whole transaction beside alloy's.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,11 @@ use alloy_primitives::{TxKind, U256};
 use anyhow::{Context as _, Result};
 use secp256k1::{Message, SECP256K1, SecretKey};
 use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
-use signer_gateway::keys::{Coin, KeyRing, WalletKey, seed_from_phrase};
+use signer_gateway::keys::{Coin, KeyRing, Seed, WalletKey, seed_from_phrase};
 use types::{Address, AddressFormat, RawAmount, WalletGroupId};
 
 use crate::Mode;
+use crate::derivation::{Way, derive};
 use crate::table::{Goal, Row, Unit, median};
 
 /// A key of the development phrase; worthless.
@@ -25,8 +26,14 @@ const TIP: u128 = 1_000_000_000;
 const GAS: u64 = 21_000;
 
 pub(crate) fn rows(mode: Mode) -> Result<Vec<Row>> {
-    let span = Duration::from_millis(mode.pick(500, 2000));
     let bench = Keys::new()?;
+    let mut rows = signatures(&bench, mode)?;
+    rows.extend(derivations(&bench, mode)?);
+    Ok(rows)
+}
+
+fn signatures(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
+    let span = Duration::from_millis(mode.pick(500, 2000));
     let (mut raw, mut ours, mut whole, mut alloy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..mode.rounds() {
         raw.push(per_second(span, |n| bench.libsecp256k1(n))?);
@@ -41,7 +48,30 @@ pub(crate) fn rows(mode: Mode) -> Result<Vec<Row>> {
             .ours(median(&whole))
             .raw(raw)
             .peer("alloy, k256", median(&alloy))
+            .goal(Goal::OfRaw(0.9))
             .goal(Goal::OfPeer(1.0)),
+    ])
+}
+
+fn derivations(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
+    let span = Duration::from_millis(mode.pick(250, 1000));
+    let (mut level, mut cached, mut path, mut uncached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut next = 0;
+    for _ in 0..mode.rounds() {
+        level.push(per_second(span, |n| derive(&KEY, Way::OneLevel, n))?);
+        cached.push(per_second(span, |_| {
+            next += 1;
+            bench.next_wallet(next)
+        })?);
+        path.push(per_second(span, |n| derive(&KEY, Way::FullPath, n))?);
+        uncached.push(per_second(span, |n| bench.whole_path(n))?);
+    }
+    let row = |what, ours: &[f64], raw: &[f64]| {
+        Row::new(what, Unit::PerSecond).ours(median(ours)).raw(median(raw)).goal(Goal::OfRaw(0.9))
+    };
+    Ok(vec![
+        row("HD key and address, account level cached, one core", &cached, &level),
+        row("HD key and address, full path, one core", &uncached, &path),
     ])
 }
 
@@ -60,6 +90,7 @@ fn per_second(span: Duration, mut once: impl FnMut(u64) -> Result<u8>) -> Result
 
 struct Keys {
     secret: SecretKey,
+    seed: Seed,
     ring: KeyRing,
     group: WalletGroupId,
     wallet: WalletKey,
@@ -69,10 +100,11 @@ struct Keys {
 impl Keys {
     fn new() -> Result<Keys> {
         let (ring, group) = (KeyRing::default(), WalletGroupId::new());
-        ring.insert(group, &seed_from_phrase(devstack::DEV_MNEMONIC, "")?)?;
+        let seed = seed_from_phrase(devstack::DEV_MNEMONIC, "")?;
+        ring.insert(group, &seed, &ring.epoch())?;
         let wallet = ring.wallet(group, Coin::Ethereum, 0)?;
         let alloy = PrivateKeySigner::from_slice(&KEY)?;
-        Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, ring, group, wallet, alloy })
+        Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, seed, ring, group, wallet, alloy })
     }
 
     fn libsecp256k1(&self, number: u64) -> Result<u8> {
@@ -93,6 +125,17 @@ impl Keys {
         let parameters = Parameters::Evm(EvmParameters { chain_id: 56, nonce: number, gas_limit: GAS, fee });
         let signed = Unsigned::build(from, &action, &parameters)?.sign(&wallet)?;
         signed.raw.last().copied().context("a transaction has bytes")
+    }
+
+    /// A wallet that was not asked for before, from the account level in memory.
+    fn next_wallet(&self, index: u32) -> Result<u8> {
+        Ok(self.ring.wallet(self.group, Coin::Ethereum, index)?.address_body()[0])
+    }
+
+    /// A wallet from the seed, as if nothing were in memory.
+    fn whole_path(&self, number: u64) -> Result<u8> {
+        let index = u32::try_from(number % (1 << 30))?;
+        Ok(self.seed.branch(Coin::Ethereum)?.leaf(index)?.address_body()?[0])
     }
 
     fn alloy_transaction(&self, number: u64) -> Result<u8> {

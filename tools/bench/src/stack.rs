@@ -44,7 +44,7 @@ impl Stack {
         // Before the start, so that a failed one is cleared away too.
         let mut stack =
             Stack { bursar, data, file: File { parts: BTreeMap::new(), api_keys: BTreeMap::new() } };
-        stack.run(&["up", "--detach"])?;
+        stack.run(&["up", "--detach", "--workers", "inline"])?;
         let text = std::fs::read_to_string(stack.data.join("stack.json")).context("no stack.json")?;
         stack.file = serde_json::from_str(&text).context("stack.json is damaged")?;
         Ok(stack)
@@ -67,10 +67,19 @@ impl Stack {
         Ok(self.part(name)?.pid)
     }
 
+    pub(crate) fn url(&self, name: &str) -> Result<&str> {
+        Ok(&self.part(name)?.url)
+    }
+
+    /// Somebody's API key.
+    pub(crate) fn key(&self, who: &str) -> Result<&str> {
+        let key = self.file.api_keys.get(who).with_context(|| format!("stack.json has no key of {who}"))?;
+        Ok(key)
+    }
+
     /// A channel to a service in somebody's name.
     pub(crate) fn client(&self, service: &str, who: &str) -> Result<Client> {
-        let key = self.file.api_keys.get(who).with_context(|| format!("stack.json has no key of {who}"))?;
-        let config = ClientConfig::new(self.part(service)?.url.clone()).with_key(Secret::new(key.clone()));
+        let config = ClientConfig::new(self.url(service)?).with_key(Secret::new(self.key(who)?.to_owned()));
         Ok(rpc::connect_lazy(&ClientConfig { timeout_ms: PATIENCE_MS, ..config })?)
     }
 

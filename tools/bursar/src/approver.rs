@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ed25519_dalek::{Signer, SigningKey};
 use proto::intent::v1 as pb;
-use types::{Address, AddressFormat, Payment, PaymentDigest, approval_message};
+use types::{Address, Payment, PaymentDigest, approval_message};
 
 /// A named approver and the key that speaks for them.
 pub struct ApproverKey {
@@ -44,7 +44,8 @@ impl ApproverKey {
     /// service that shows one payment and asks for a signature over another is found out.
     pub fn approve(&self, w: &pb::Withdrawal, valid: Duration) -> Result<pb::ApproveWithdrawalRequest> {
         let (chain, asset) = (w.chain.parse()?, w.asset.parse()?);
-        let destination = parse_any(&w.destination)?;
+        let destination: Address =
+            w.destination.parse().with_context(|| format!("destination {}", w.destination))?;
         let digest = PaymentDigest::compute(&Payment {
             id: w.id.parse()?,
             chain: &chain,
@@ -57,7 +58,9 @@ impl ApproverKey {
             "the service's digest {} is not that of the payment shown ({digest}); not signed",
             w.payment_digest
         );
-        let expires_at = chrono::Utc::now() + valid;
+        let valid = chrono::TimeDelta::from_std(valid).ok();
+        let expires_at = valid.and_then(|valid| chrono::Utc::now().checked_add_signed(valid));
+        let expires_at = expires_at.context("no calendar reaches the end of so long a validity")?;
         let message = approval_message(digest, &self.name, expires_at.timestamp());
         Ok(pb::ApproveWithdrawalRequest {
             id: w.id.clone(),
@@ -66,9 +69,4 @@ impl ApproverKey {
             expires_at: Some(prost_types::Timestamp { seconds: expires_at.timestamp(), nanos: 0 }),
         })
     }
-}
-
-fn parse_any(text: &str) -> Result<Address> {
-    let format = if text.starts_with("0x") { AddressFormat::Evm } else { AddressFormat::Tron };
-    Address::parse(format, text).with_context(|| format!("destination {text}"))
 }

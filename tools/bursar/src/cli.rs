@@ -7,6 +7,7 @@ use crate::client::{Connection, Target};
 use crate::command::demo::Demo;
 use crate::command::down::Down;
 use crate::command::import::Import;
+use crate::command::index::Index;
 use crate::command::job::Job;
 use crate::command::logs::Logs;
 use crate::command::signer::Signer;
@@ -14,6 +15,7 @@ use crate::command::status::Status;
 use crate::command::up::Up;
 use crate::command::wallet::Wallet;
 use crate::command::withdraw::Withdraw;
+use crate::command::worker::Worker;
 use crate::output::Output;
 
 /// Moves money for custodial wallets: runs a stack on this machine, and drives one anywhere.
@@ -47,8 +49,12 @@ enum Command {
     Job(Job),
     /// Look at operation wallets
     Wallet(Wallet),
+    /// Look at indexed contract events and how far they are read
+    Index(Index),
     /// Look at the signer and its audit log
     Signer(Signer),
+    /// Look at workers, stop, start and restart them
+    Worker(Worker),
     /// Take over withdrawals that another system has broadcast
     Import(Import),
 }
@@ -65,8 +71,10 @@ impl Cli {
             Command::Demo(demo) => Box::pin(demo.run(&Connection::open(target)?, out)).await,
             Command::Withdraw(withdraw) => Box::pin(withdraw.run(&Connection::open(target)?, out)).await,
             Command::Job(job) => Box::pin(job.run(&Connection::open(target)?, out)).await,
+            Command::Index(index) => Box::pin(index.run(&Connection::open(target)?, out)).await,
             Command::Wallet(wallet) => Box::pin(wallet.run(&Connection::open(target)?, out)).await,
             Command::Signer(signer) => Box::pin(signer.run(&Connection::open(target)?, out)).await,
+            Command::Worker(worker) => Box::pin(worker.run(&Connection::open(target)?, out)).await,
             Command::Import(import) => Box::pin(import.run(&Connection::open(target)?, out)).await,
         }
     }

@@ -9,9 +9,11 @@ use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceCli
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::execution::v1::wallet_service_client::WalletServiceClient;
+use proto::indexer::v1::indexer_service_client::IndexerServiceClient;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
 use proto::intent::v1::policy_service_client::PolicyServiceClient;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
+use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
 use rpc::tls::ClientTls;
 use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
@@ -25,6 +27,8 @@ pub type Catalogue = CatalogueServiceClient<Client>;
 pub type Wallets = WalletServiceClient<Client>;
 pub type Confirmation = ConfirmationServiceClient<Client>;
 pub type Signer = SignerServiceClient<Client>;
+pub type Indexer = IndexerServiceClient<Client>;
+pub type Workers = WorkerServiceClient<Client>;
 
 /// Where the services are. Without addresses, the local stack's are taken.
 #[derive(Debug, Clone, Args)]
@@ -44,31 +48,43 @@ pub struct Target {
     /// Address of the signer gateway
     #[arg(long, global = true, env = "BURSAR_SIGNER_URL", value_name = "URL")]
     signer: Option<String>,
+    /// Address of the indexer
+    #[arg(long, global = true, env = "BURSAR_INDEXER_URL", value_name = "URL")]
+    indexer: Option<String>,
+    /// Address of worker control
+    #[arg(long, global = true, env = "BURSAR_WORKER_CONTROL_URL", value_name = "URL")]
+    worker_control: Option<String>,
     /// API key for those addresses
     #[arg(long, global = true, env = "BURSAR_API_KEY", hide_env_values = true, value_name = "KEY")]
-    api_key: Option<String>,
+    api_key: Option<Secret>,
     /// Certificate authority for https addresses
     #[arg(long, global = true, env = "BURSAR_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
 }
 
 /// The part of `stack.json` that a client needs.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Stack {
     parts: BTreeMap<String, Part>,
     api_keys: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Part {
     url: String,
 }
 
 /// Addresses and keys, resolved.
-#[derive(Debug)]
 pub struct Connection {
     target: Target,
     stack: Option<Stack>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the stack, which holds everybody's keys.
+        f.debug_struct("Connection").field("target", &self.target).finish_non_exhaustive()
+    }
 }
 
 impl Connection {
@@ -115,6 +131,19 @@ impl Connection {
         Ok(Confirmation::new(self.client("confirmation", self.target.confirmation.as_ref(), who)?))
     }
 
+    pub fn workers(&self, who: &str) -> Result<Workers> {
+        Ok(Workers::new(self.client("worker-control", self.target.worker_control.as_ref(), who)?))
+    }
+
+    pub fn indexer(&self, who: &str) -> Result<Indexer> {
+        Ok(Indexer::new(self.client("indexer", self.target.indexer.as_ref(), who)?))
+    }
+
+    /// Where a part of the local stack listens.
+    pub fn part(&self, name: &str) -> Option<String> {
+        self.stack.as_ref().and_then(|stack| stack.parts.get(name)).map(|part| part.url.clone())
+    }
+
     pub fn signer(&self, who: &str) -> Result<Signer> {
         Ok(Signer::new(self.client("signer-gateway", self.target.signer.as_ref(), who)?))
     }
@@ -142,7 +171,7 @@ impl Connection {
         };
         let mut config = ClientConfig::new(url);
         if let Some(key) = self.key(who) {
-            config = config.with_key(Secret::new(key));
+            config = config.with_key(key);
         }
         if let Some(ca) = &self.target.ca {
             config.tls = Some(ClientTls { ca: Some(ca.clone()), ..ClientTls::default() });
@@ -151,8 +180,8 @@ impl Connection {
     }
 
     /// The key of a named caller on a local stack. With `--api-key` that key is used for all calls.
-    fn key(&self, name: &str) -> Option<String> {
-        let stack = || self.stack.as_ref().and_then(|s| s.api_keys.get(name).cloned());
+    fn key(&self, name: &str) -> Option<Secret> {
+        let stack = || self.stack.as_ref().and_then(|s| s.api_keys.get(name).map(Secret::new));
         self.target.api_key.clone().or_else(stack)
     }
 }

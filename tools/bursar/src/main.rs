@@ -11,7 +11,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed; the exit code still tells.
-            writeln!(std::io::stderr(), "error: {error:#}").ok();
+            writeln!(std::io::stderr(), "error: {}", bursar::output::explain(&error)).ok();
             ExitCode::FAILURE
         }
     }

@@ -62,10 +62,31 @@ fn line<const N: usize>(cells: &[String; N], width: &[usize; N]) -> Result<()> {
     print(text.join("  ").trim_end())
 }
 
+/// An error and its causes in one line. What a service refused is told in the service's own words.
+pub fn explain(error: &anyhow::Error) -> String {
+    let told = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<tonic::Status>() {
+        Some(status) => format!("{} ({:?})", status.message(), status.code()),
+        None => cause.to_string(),
+    };
+    error.chain().map(told).collect::<Vec<_>>().join(": ")
+}
+
 /// A closed pipe (`| head`) is a reader who has seen enough, not a failure.
 pub fn print(text: &str) -> Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_the_services_words() {
+        let refusal: Result<()> = Err(tonic::Status::not_found("no job 7").into());
+        let error = refusal.context("cannot show it").unwrap_err();
+        assert_eq!(explain(&error), "cannot show it: no job 7 (NotFound)");
     }
 }

@@ -1,10 +1,12 @@
-//! Secrets on disk: made from the system's randomness, readable by their owner only, never overwritten.
+//! Secrets on disk: made from the system's randomness, readable by their owner only, whole or not there, never overwritten.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+
+use crate::stack::layout::write_private;
 
 /// 32 random bytes as hex.
 pub fn random_hex() -> String {
@@ -26,10 +28,7 @@ pub fn write_new(file: &Path, secret: &str) -> Result<()> {
 /// The secret in a file; made on first use, so that a restart finds the same.
 pub fn keep(file: &Path) -> Result<String> {
     if !file.exists() {
-        if let Some(dir) = file.parent() {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        }
-        write_new(file, &random_hex())?;
+        write_private(file, &format!("{}\n", random_hex()))?;
     }
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(text.trim().to_owned())

@@ -1,4 +1,4 @@
-//! The development catalogue: a chain, its native asset and a token, funded hot wallets, and an approval policy.
+//! The development catalogue: chains, the native asset and a token of each, funded hot wallets, and approval policies.
 //!
 //! For a stack of `bursar up` only. Everything goes through the services' own contracts, so seeding tests them too, and
 //! every step may be repeated: a restart on the same data finds what is there and adds nothing.
@@ -12,6 +12,9 @@ use proto::signer::v1 as sg;
 use serde_json::{Value, json};
 
 use crate::client::Connection;
+use crate::stack::BSC;
+
+pub mod tron;
 
 /// The phrase whose accounts anvil funds. Public; worthless on any real chain.
 const PHRASE: &str = "test test test test test test test test test test test junk";
@@ -23,24 +26,74 @@ const TOKEN: &str = include_str!("../../../tests/contracts/artifacts/Token.json"
 /// 1,000,000 tokens of 18 decimals for each hot wallet.
 const MINTED: &str = "1000000000000000000000000";
 const OPERATOR: &str = "operator";
-const CHAIN: &str = "bsc";
 /// Blocks of the development node come every second; two on top keep the demo short and the depth rule in use.
 const DEPTH: u32 = 2;
 const MINED: Duration = Duration::from_secs(30);
 
-/// Brings a fresh or restarted stack to the point where a withdrawal can be paid.
-pub async fn development(connection: &Connection, node: &str, network_id: u64) -> Result<()> {
+/// Where the development chains answer.
+#[derive(Debug, Clone)]
+pub struct Nodes {
+    pub bsc: String,
+    pub bsc_chain_id: u64,
+    pub tron: String,
+}
+
+/// A chain, its assets and the wallets that pay on it.
+struct Seed {
+    chain: ex::Chain,
+    assets: Vec<ex::Asset>,
+    wallets: Vec<sg::DerivedAddress>,
+}
+
+/// Brings a fresh or restarted stack to the point where a withdrawal can be paid on every chain.
+pub async fn development(connection: &Connection, nodes: &Nodes) -> Result<()> {
     let group = wallet_group(connection).await?;
-    let wallets = hot_wallets(connection, &group).await?;
-    let token = Node::new(node)?.token(&wallets).await.context("cannot deploy the development token")?;
-    catalogue(connection, node, network_id, &token).await?;
-    register(connection, &group, &wallets).await?;
-    for asset in ["BNB", "USDT"] {
-        policy(connection, asset)
-            .await
-            .with_context(|| format!("cannot store the approval policy of {asset}"))?;
+    let seeds = [bsc(connection, &group, nodes).await?, tron::seed(connection, &group, &nodes.tron).await?];
+    for seed in &seeds {
+        catalogue(connection, seed).await?;
+        register(connection, &group, &seed.chain.name, &seed.wallets).await?;
+    }
+    for asset in seeds.iter().flat_map(|seed| &seed.assets) {
+        let stored = policy(connection, &asset.chain, &asset.symbol).await;
+        let what = || format!("cannot store the approval policy of {} on {}", asset.symbol, asset.chain);
+        stored.with_context(what)?;
     }
     Ok(())
+}
+
+async fn bsc(connection: &Connection, group: &str, nodes: &Nodes) -> Result<Seed> {
+    let wallets = hot_wallets(connection, group, "evm").await?;
+    let token =
+        Node::new(&nodes.bsc)?.token(&wallets).await.context("cannot deploy the development token")?;
+    let chain = ex::Chain {
+        name: BSC.to_owned(),
+        kind: ex::ChainKind::Evm.into(),
+        network_id: nodes.bsc_chain_id,
+        nodes: vec![nodes.bsc.clone()],
+        finality: ex::FinalityRule::Depth.into(),
+        depth: DEPTH,
+        dynamic_fees: true,
+        max_gas_price: "100000000000".to_owned(),
+        max_fee: "50000000000000000".to_owned(),
+        bump_after_seconds: 30,
+        enabled: true,
+        native_asset: "BNB".to_owned(),
+    };
+    let assets = vec![asset(&chain, "BNB", None, 18), asset(&chain, "USDT", Some(token), 18)];
+    Ok(Seed { chain, assets, wallets })
+}
+
+/// An asset of a chain; without a contract, its native one.
+fn asset(chain: &ex::Chain, symbol: &str, contract: Option<String>, decimals: u32) -> ex::Asset {
+    ex::Asset {
+        symbol: symbol.to_owned(),
+        chain: chain.name.clone(),
+        is_native: contract.is_none(),
+        contract_address: contract.unwrap_or_default(),
+        decimals,
+        enabled: true,
+        ..Default::default()
+    }
 }
 
 async fn wallet_group(connection: &Connection) -> Result<String> {
@@ -55,10 +108,10 @@ async fn wallet_group(connection: &Connection) -> Result<String> {
     Ok(group.context("the signer returned no group")?.id)
 }
 
-async fn hot_wallets(connection: &Connection, group: &str) -> Result<Vec<sg::DerivedAddress>> {
+async fn hot_wallets(connection: &Connection, group: &str, format: &str) -> Result<Vec<sg::DerivedAddress>> {
     let request = sg::DeriveAddressesRequest {
         wallet_group_id: group.to_owned(),
-        address_format: "evm".to_owned(),
+        address_format: format.to_owned(),
         from_index: 0,
         count: HOT_WALLETS,
     };
@@ -66,53 +119,29 @@ async fn hot_wallets(connection: &Connection, group: &str) -> Result<Vec<sg::Der
     Ok(answer.context("cannot derive the hot wallets")?.into_inner().addresses)
 }
 
-async fn catalogue(connection: &Connection, node: &str, network_id: u64, token: &str) -> Result<()> {
+async fn catalogue(connection: &Connection, seed: &Seed) -> Result<()> {
     let mut client = connection.catalogue(OPERATOR)?;
-    let chain = ex::Chain {
-        name: CHAIN.to_owned(),
-        kind: ex::ChainKind::Evm.into(),
-        network_id,
-        nodes: vec![node.to_owned()],
-        finality: ex::FinalityRule::Depth.into(),
-        depth: DEPTH,
-        dynamic_fees: true,
-        max_gas_price: "100000000000".to_owned(),
-        max_fee: "50000000000000000".to_owned(),
-        bump_after_seconds: 30,
-        enabled: true,
-        native_asset: "BNB".to_owned(),
-    };
-    client.put_chain(ex::PutChainRequest { chain: Some(chain) }).await.context("cannot store the chain")?;
-    let native = ex::Asset {
-        symbol: "BNB".to_owned(),
-        chain: CHAIN.to_owned(),
-        is_native: true,
-        decimals: 18,
-        enabled: true,
-        ..Default::default()
-    };
-    let token = ex::Asset {
-        symbol: "USDT".to_owned(),
-        chain: CHAIN.to_owned(),
-        contract_address: token.to_owned(),
-        decimals: 18,
-        enabled: true,
-        ..Default::default()
-    };
-    for asset in [native, token] {
-        let symbol = asset.symbol.clone();
-        let answer = client.put_asset(ex::PutAssetRequest { asset: Some(asset) }).await;
-        answer.with_context(|| format!("cannot store the asset {symbol}"))?;
+    let name = &seed.chain.name;
+    let request = ex::PutChainRequest { chain: Some(seed.chain.clone()) };
+    client.put_chain(request).await.with_context(|| format!("cannot store the chain {name}"))?;
+    for asset in &seed.assets {
+        let answer = client.put_asset(ex::PutAssetRequest { asset: Some(asset.clone()) }).await;
+        answer.with_context(|| format!("cannot store the asset {} on {name}", asset.symbol))?;
     }
     Ok(())
 }
 
-async fn register(connection: &Connection, group: &str, wallets: &[sg::DerivedAddress]) -> Result<()> {
+async fn register(
+    connection: &Connection,
+    group: &str,
+    chain: &str,
+    wallets: &[sg::DerivedAddress],
+) -> Result<()> {
     let mut signer = connection.signer(OPERATOR)?;
     let mut execution = connection.wallets(OPERATOR)?;
     for wallet in wallets {
         let known = sg::OperationWallet {
-            chain: CHAIN.to_owned(),
+            chain: chain.to_owned(),
             address: wallet.address.clone(),
             wallet_group_id: group.to_owned(),
             derivation_index: wallet.index,
@@ -120,7 +149,7 @@ async fn register(connection: &Connection, group: &str, wallets: &[sg::DerivedAd
         let request = sg::RegisterOperationWalletRequest { wallet: Some(known) };
         signer.register_operation_wallet(request).await.context("the signer does not take the hot wallet")?;
         let hot = ex::OperationWallet {
-            chain: CHAIN.to_owned(),
+            chain: chain.to_owned(),
             address: wallet.address.clone(),
             role: ex::WalletRole::HotWallet.into(),
             status: ex::WalletStatus::Active.into(),
@@ -132,16 +161,16 @@ async fn register(connection: &Connection, group: &str, wallets: &[sg::DerivedAd
         let request = ex::PutOperationWalletRequest { wallet: Some(hot) };
         execution.put_operation_wallet(request).await.context("execution does not take the hot wallet")?;
     }
-    let all = ex::RefreshBalancesRequest { chain: CHAIN.to_owned(), addresses: Vec::new() };
+    let all = ex::RefreshBalancesRequest { chain: chain.to_owned(), addresses: Vec::new() };
     execution.refresh_balances(all).await.context("cannot read the hot wallets' balances")?;
     Ok(())
 }
 
 /// The catalogue reaches intent through execution's outbox, so the first tries may find the asset unknown.
-async fn policy(connection: &Connection, asset: &str) -> Result<()> {
+async fn policy(connection: &Connection, chain: &str, asset: &str) -> Result<()> {
     let mut client = connection.policy(OPERATOR)?;
     let policy = it::ApprovalPolicy {
-        chain: CHAIN.to_owned(),
+        chain: chain.to_owned(),
         asset: asset.to_owned(),
         tiers: vec![it::ApprovalTier { from_amount: "0".to_owned(), required_approvals: 2 }],
         approvers: Vec::new(),

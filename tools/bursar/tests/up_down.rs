@@ -18,7 +18,7 @@ use testkit::wait_for;
 
 const SERVICES: [&str; 6] =
     ["intent", "execution", "confirmation", "signer-gateway", "indexer", "worker-control"];
-const DEPENDENCIES: [&str; 4] = ["postgres", "mongodb", "redis", "bsc"];
+const DEPENDENCIES: [&str; 5] = ["postgres", "mongodb", "redis", "bsc", "tron"];
 const GONE: Duration = Duration::from_secs(60);
 const READY: Duration = Duration::from_secs(120);
 
@@ -183,7 +183,10 @@ fn is_the_contract(stack: &Stack, file: &Value) {
         assert!(part["env"].is_object());
     }
     for part in DEPENDENCIES {
-        assert_eq!(file["parts"][part]["kind"], if part == "bsc" { "chain" } else { "dependency" });
+        assert_eq!(
+            file["parts"][part]["kind"],
+            if ["bsc", "tron"].contains(&part) { "chain" } else { "dependency" }
+        );
     }
     for name in ["intent", "execution", "confirmation", "signer", "worker_control"] {
         assert!(text(&file["databases"][name]).starts_with("postgres://"), "{name}");
@@ -288,8 +291,8 @@ async fn a_service_that_does_not_start_says_why_and_takes_the_rest_down() {
     let stack = Stack::new();
     let programs = stack.scratch.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
-    for service in SERVICES {
-        symlink(beside(service), programs.join(service)).unwrap();
+    for program in SERVICES.into_iter().chain(["tron-devnet"]) {
+        symlink(beside(program), programs.join(program)).unwrap();
     }
     let broken = programs.join("indexer");
     std::fs::remove_file(&broken).unwrap();
@@ -330,4 +333,16 @@ async fn missing_programs_are_all_named_with_the_way_to_get_them() {
     assert!(SERVICES.iter().all(|service| said.contains(service)), "{said}");
     assert!(said.contains("cargo build --workspace --bins"), "{said}");
     assert_eq!(stack.processes(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_somebody_else_is_left_alone() {
+    let stack = Stack::new();
+    std::fs::create_dir(stack.data()).unwrap();
+    std::fs::write(stack.data().join("precious"), "").unwrap();
+    let refused = stack.run(&["up", "--detach", "--no-seed"]);
+    assert!(!refused.status.success() && said(&refused).contains("holds other files"), "{}", said(&refused));
+    stack.must(&["down", "--purge"]);
+    let left: Vec<_> = std::fs::read_dir(stack.data()).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left, ["precious"]);
 }

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::crypto::Address;
-use crate::http::admin::token_address;
 use crate::ledger::World;
 use crate::ledger::token::Token;
 use crate::network::Setup;
+use crate::order::token_address;
 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tron-devnet", about = "A TRON network in one process, for tests")]
@@ -24,6 +24,9 @@ pub struct Config {
     pub listen: SocketAddr,
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub nodes: u8,
+    /// No listener but the first; the other nodes are below `/nodes/<number>`.
+    #[arg(long)]
+    pub one_port: bool,
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(i64).range(1..))]
     pub slot_ms: i64,
     /// Blocks built upon a block before it is solid.
@@ -44,6 +47,9 @@ pub struct Config {
     /// `<symbol>:<address>=<amount>`, in the token's smallest unit; may be repeated.
     #[arg(long)]
     pub mint: Vec<String>,
+    /// A journal of the chain: started again on the same file, the network goes on where it was.
+    #[arg(long)]
+    pub state: Option<PathBuf>,
     /// Written once all listeners are open: JSON with `nodes`, `balancer` and `tokens`.
     #[arg(long)]
     pub port_file: Option<PathBuf>,

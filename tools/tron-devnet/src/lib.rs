@@ -5,7 +5,7 @@
 //! oracle that says how often a payment was made.
 //!
 //! Never does: run a virtual machine (tokens are native), speak gRPC or the peer protocol, keep anything on
-//! disk, hold a customer's key, or serve anyone but tests and demonstrations.
+//! disk but a journal when asked to, hold a customer's key, or serve anyone but tests and demonstrations.
 //!
 //! Layers, inward: `http` -> `admission`, `network`, `oracle` -> `node`, `chain` -> `ledger` -> `wire`,
 //! `crypto`. One lock guards the network; no await happens under it.
@@ -16,10 +16,12 @@ pub mod config;
 pub mod crypto;
 pub mod fault;
 pub mod http;
+pub mod journal;
 pub mod ledger;
 pub mod network;
 pub mod node;
 pub mod oracle;
+pub mod order;
 pub mod render;
 pub mod wire;
 
@@ -35,6 +37,7 @@ use tokio::task::JoinSet;
 
 pub use config::Config;
 use http::{Edge, Front};
+use journal::Journal;
 use network::{Network, wall_ms};
 
 /// A running devnet.
@@ -53,7 +56,8 @@ impl Devnet {
     pub async fn start(config: Config) -> Result<Self> {
         let count = usize::from(config.nodes.max(1));
         let mut listeners = Vec::with_capacity(count + 1);
-        for offset in 0..=count {
+        let last = if config.one_port { 0 } else { count };
+        for offset in 0..=last {
             let port = match config.listen.port() {
                 0 => 0,
                 first => first.checked_add(u16::try_from(offset)?).context("too many nodes for this port")?,
@@ -63,8 +67,14 @@ impl Devnet {
         }
         let addresses: Vec<SocketAddr> =
             listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<_>>()?;
-        let (nodes, balancer) = (addresses[..count].to_vec(), addresses[count]);
-        let network = Arc::new(Mutex::new(Network::new(config.setup()?)));
+        // On one port the first node's address stands for all.
+        let nodes = addresses.iter().copied().take(count).collect();
+        let balancer = addresses[last];
+        let network = match &config.state {
+            Some(path) => Journal::open(path, config.setup()?)?,
+            None => Network::new(config.setup()?),
+        };
+        let network = Arc::new(Mutex::new(network));
         let (stop, ending) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for (number, listener) in listeners.into_iter().enumerate() {

@@ -28,7 +28,11 @@ async fn main() -> Result<()> {
 
 /// Renamed into place, so that a reader never sees half of it.
 fn write_ports(path: &Path, devnet: &Devnet, config: &Config) -> Result<()> {
-    let nodes: Vec<String> = devnet.nodes.iter().map(|at| format!("http://{at}")).collect();
+    let nodes: Vec<String> = if config.one_port {
+        (0..config.nodes).map(|node| format!("http://{}/nodes/{node}", devnet.nodes[0])).collect()
+    } else {
+        devnet.nodes.iter().map(|at| format!("http://{at}")).collect()
+    };
     let tokens: serde_json::Map<String, serde_json::Value> =
         config.tokens()?.into_iter().map(|(symbol, _, address)| (symbol, address.base58().into())).collect();
     let balancer = format!("http://{}", devnet.balancer);

@@ -15,14 +15,18 @@ use serde::Deserialize;
 
 use crate::chain::{Chain, Included};
 use crate::crypto::Address;
+use crate::journal::{Entry, Journal};
 use crate::ledger::execute::{Moment, execute};
 use crate::ledger::{Prices, World};
 use crate::node::{Node, Pooled};
+use crate::order::Order;
 use crate::wire::{SignedTx, TxId};
 
 /// A node drops what waited this long in its pool; a producer may still mine it.
 const POOL_TIMEOUT_MS: i64 = 60_000;
 const MOST_PER_BLOCK: usize = 2_000;
+/// Slots whose blocks are made up for when the machine was slow.
+const MOST_AT_ONCE: i64 = 100;
 
 /// How a network begins.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct Network {
     pub slot_ms: i64,
     clock_ms: i64,
     missing: u64,
+    genesis_ms: i64,
+    journal: Option<Journal>,
 }
 
 /// An order to replace the newest blocks.
@@ -92,6 +98,8 @@ impl Network {
             slot_ms,
             clock_ms: genesis_ms,
             missing: 0,
+            genesis_ms,
+            journal: None,
         };
         for _ in 0..first_blocks {
             network.produce_next();
@@ -114,8 +122,45 @@ impl Network {
         }
     }
 
-    /// Produces what is due at `now_ms`.
+    /// Writes down everything from here on.
+    pub(crate) fn keep(&mut self, mut journal: Journal) -> anyhow::Result<()> {
+        let (genesis_ms, slot_ms, solid_lag) = (self.genesis_ms, self.slot_ms, self.chain.solid_lag());
+        journal.write(&Entry::Genesis { genesis_ms, slot_ms, solid_lag })?;
+        self.journal = Some(journal);
+        Ok(())
+    }
+
+    /// Goes on after a rest: the slots meanwhile were missed.
+    pub(crate) fn go_on(&mut self, journal: Journal) {
+        self.journal = Some(journal);
+        self.clock_ms = self.clock_ms.max(self.chain.head().timestamp_ms);
+        if !self.manual {
+            let slots = (wall_ms() - self.clock_ms).max(0) / self.slot_ms;
+            self.clock_ms += slots * self.slot_ms;
+        }
+    }
+
+    fn note(&mut self, entry: &Entry) {
+        if let Some(journal) = &mut self.journal
+            && let Err(error) = journal.write(entry)
+        {
+            tracing::error!(%error, "the journal cannot be written");
+        }
+    }
+
+    /// Carries out an order from outside the chain.
+    pub fn order(&mut self, order: Order) -> Result<serde_json::Value, String> {
+        let answer = order.apply(self)?;
+        self.note(&Entry::Order(order));
+        Ok(answer)
+    }
+
+    /// Produces what is due at `now_ms`. After a long sleep of the machine most of it counts as missed.
     pub fn tick(&mut self, now_ms: i64) {
+        let due = (now_ms - self.clock_ms) / self.slot_ms - MOST_AT_ONCE;
+        if !self.manual && due > 0 {
+            self.clock_ms += due * self.slot_ms;
+        }
         while !self.manual && self.clock_ms + self.slot_ms <= now_ms {
             if self.missing > 0 {
                 self.missing -= 1;
@@ -133,6 +178,22 @@ impl Network {
     }
 
     fn produce(&mut self, timestamp_ms: i64) {
+        self.build(timestamp_ms);
+        if self.journal.is_some() {
+            let block = Arc::clone(self.chain.head());
+            let bytes = block.transactions.iter().map(|included| hex::encode(included.tx.bytes())).collect();
+            self.note(&Entry::Block(timestamp_ms, bytes));
+        }
+    }
+
+    /// Builds a block again from what it held.
+    pub(crate) fn rebuild(&mut self, timestamp_ms: i64, offered: Vec<Arc<SignedTx>>) {
+        self.pool = offered;
+        self.build(timestamp_ms);
+        self.clock_ms = self.clock_ms.max(timestamp_ms);
+    }
+
+    fn build(&mut self, timestamp_ms: i64) {
         let parent = Arc::clone(self.chain.head());
         let mut state = self.chain.state(&parent);
         let mut transactions = Vec::new();
@@ -195,6 +256,7 @@ impl Network {
         let Some(undone) = self.chain.undo(order.depth) else {
             return Err(format!("block {solid} is solid: a fork of {} blocks would undo it", order.depth));
         };
+        self.note(&Entry::Undone(order.depth));
         let dropped = |id: &TxId| order.drop.iter().any(|text| *text == hex::encode(id));
         for node in &order.keep_on {
             if let Some(node) = self.nodes.get_mut(*node) {

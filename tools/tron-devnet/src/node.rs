@@ -159,7 +159,8 @@ impl<'a> View<'a> {
     pub fn block(&self, number: u64, solid: bool) -> Option<&'a Arc<Block>> {
         let newest = self.newest(solid).number;
         let kept = self.node.history_blocks;
-        let forgotten = kept != 0 && number + kept < self.head().number;
+        // The first block says which network this is; a node never forgets it.
+        let forgotten = kept != 0 && number != 0 && number + kept < self.head().number;
         if number > newest || forgotten { None } else { self.any_block(number) }
     }
 

@@ -21,6 +21,8 @@ pub struct Question {
     /// A token's address, or `TRX`.
     pub token: Option<String>,
     pub amount: Option<String>,
+    /// Only blocks from this number on.
+    pub since: Option<u64>,
 }
 
 fn party(text: Option<&String>) -> Result<Option<Address>, String> {
@@ -38,7 +40,8 @@ pub fn payments(chain: &Chain, question: &Question) -> Result<Value, String> {
     let amount = question.amount.as_deref().map(|text| U256::from_str_radix(text, 10)).transpose();
     let amount = amount.map_err(|error| format!("amount: {error}"))?;
     let (mut total, mut solid_count, mut list) = (U256::ZERO, 0_u64, Vec::new());
-    for block in chain.blocks() {
+    let since = usize::try_from(question.since.unwrap_or(0)).unwrap_or(usize::MAX);
+    for block in chain.blocks().iter().skip(since) {
         for included in &block.transactions {
             for movement in &included.outcome.movements {
                 let asked = to.is_none_or(|to| to == movement.to)

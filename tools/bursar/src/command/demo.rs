@@ -12,6 +12,7 @@ use tokio_stream::StreamExt;
 use crate::client::Connection;
 use crate::command::withdraw::{is_final, status_name};
 use crate::output::{self, Output};
+use crate::stack::{BSC, TRON};
 
 /// A payment on an idle development stack takes seconds; this is long enough to be sure that something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -20,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Demo {}
 
 /// What is paid: an amount small enough for any development wallet.
-const PAYMENTS: &[(&str, &str, &str)] = &[("bsc", "BNB", "0.25"), ("bsc", "USDT", "12.5")];
+const PAYMENTS: &[(&str, &str, &str)] =
+    &[(BSC, "BNB", "0.25"), (BSC, "USDT", "12.5"), (TRON, "TRX", "25"), (TRON, "USDT", "12.5")];
 
 /// One line of the story.
 struct Step {
@@ -33,16 +35,13 @@ struct Step {
 
 impl Demo {
     pub async fn run(self, connection: &Connection, out: Output) -> Result<()> {
-        let mut paid = Vec::new();
-        for (chain, asset, amount) in PAYMENTS {
-            if !out.json {
-                output::print(&format!("\nPaying {amount} {asset} on {chain}"))?;
-            }
-            let withdrawal = pay(connection, chain, asset, amount).await?;
-            if !out.json {
-                tell(&story(connection, &withdrawal).await?)?;
-            }
-            paid.push(withdrawal);
+        // Side by side: each waits for blocks of its chain most of the time.
+        let paying = PAYMENTS.iter().map(|(chain, asset, amount)| pay(connection, chain, asset, amount));
+        let paid = futures::future::try_join_all(paying).await?;
+        for withdrawal in paid.iter().filter(|_| !out.json) {
+            let (amount, asset, chain) = (&withdrawal.amount, &withdrawal.asset, &withdrawal.chain);
+            output::print(&format!("\nPaying {amount} {asset} on {chain}"))?;
+            tell(&story(connection, withdrawal).await?)?;
         }
         if out.json {
             let list: Vec<_> = paid.iter().map(summary).collect();
@@ -61,13 +60,14 @@ impl Demo {
 async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) -> Result<pb::Withdrawal> {
     let mut requester = connection.intent("requester")?;
     let request = pb::CreateWithdrawalRequest {
+        on_behalf_of: String::new(),
         idempotency_key: format!("demo-{}", uuid::Uuid::now_v7()),
         user_id: uuid::Uuid::now_v7().to_string(),
         chain: chain.to_owned(),
         asset: asset.to_owned(),
         amount: amount.to_owned(),
         // A destination of its own for each payment: whoever looks at the chain sees at once what was paid.
-        destination: fresh_address(),
+        destination: fresh_address(chain),
         memo: "demo".to_owned(),
         ..Default::default()
     };
@@ -202,7 +202,8 @@ fn moment(at: Option<&prost_types::Timestamp>) -> DateTime<Utc> {
     at.and_then(|t| proto::time::datetime(t).ok()).unwrap_or_default()
 }
 
-fn fresh_address() -> String {
-    let body: [u8; 20] = rand::random();
-    types::Address::from_body(types::AddressFormat::Evm, body).to_string()
+/// Addresses are written as the chain writes them.
+fn fresh_address(chain: &str) -> String {
+    let format = if chain == TRON { types::AddressFormat::Tron } else { types::AddressFormat::Evm };
+    types::Address::from_body(format, rand::random()).to_string()
 }

@@ -26,20 +26,24 @@ impl Down {
             say(format_args!("nothing runs in {}", target.data.display()));
             return Ok(());
         };
-        stop_launcher(&layout).await?;
+        let launcher_stopped = stop_launcher(&layout).await?;
         let _lock = layout.lock()?;
         let mut stopped = stack::stop_everything(&layout).await?;
         // What the file names and the look at the processes did not find: a part that was started in another way.
-        if let Some(file) = StackFile::read(&layout.stack_file())? {
-            for (name, part) in &file.parts {
-                if part.identity().is_alive() {
-                    part.identity().stop(name, &stack::file::stop_plan(name)).await?;
-                    stopped.push(name.clone());
-                }
+        let file = StackFile::read(&layout.stack_file()).unwrap_or_else(|error| {
+            // It would stand in the way of every later command; what runs was found without it.
+            say(format_args!("{error:#}; removing it"));
+            None
+        });
+        for (name, part) in file.iter().flat_map(|file| &file.parts) {
+            if part.identity().is_alive() {
+                part.identity().stop(name, &stack::file::stop_plan(name)).await?;
+                stopped.push(name.clone());
             }
         }
         stack::forget(&layout)?;
         match stopped.len() {
+            0 if launcher_stopped => say("everything stopped"),
             0 => say(format_args!("nothing runs in {}", layout.root().display())),
             count => say(format_args!("{count} parts stopped")),
         }
@@ -58,9 +62,9 @@ fn purge(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// A stack in the foreground is stopped by the bursar that runs it, which then ends.
-async fn stop_launcher(layout: &Layout) -> Result<()> {
-    let Some(launcher) = layout.holder() else { return Ok(()) };
+/// A stack in the foreground is stopped by the bursar that runs it, which then ends. Whether there was one.
+async fn stop_launcher(layout: &Layout) -> Result<bool> {
+    let Some(launcher) = layout.holder() else { return Ok(false) };
     say(format_args!("asking bursar (pid {}) to stop", launcher.pid));
     launcher.signal(Signal::SIGTERM);
     let deadline = Instant::now() + LAUNCHER_LIMIT;
@@ -71,5 +75,5 @@ async fn stop_launcher(layout: &Layout) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(())
+    Ok(true)
 }

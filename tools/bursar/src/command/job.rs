@@ -99,6 +99,7 @@ async fn list(
             break;
         }
     }
+    jobs.truncate(limit);
     if out.json {
         return output::json_list("bursar.execution.v1.Job", &jobs);
     }

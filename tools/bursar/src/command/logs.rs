@@ -16,7 +16,7 @@ const FOLLOW: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// A service or another part: intent, execution, .., postgres, mongodb, redis, bsc
+    /// A service or another part: intent, execution, .., postgres, mongodb, redis, bsc, tron
     part: String,
     /// Go on as the log grows
     #[arg(short, long)]

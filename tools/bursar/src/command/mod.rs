@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod down;
 pub mod import;
+pub mod index;
 pub mod job;
 pub mod logs;
 pub mod signer;
@@ -10,3 +11,4 @@ pub mod status;
 pub mod up;
 pub mod wallet;
 pub mod withdraw;
+pub mod worker;

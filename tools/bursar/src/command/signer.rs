@@ -1,4 +1,4 @@
-//! `bursar signer`: make an unseal key, open the seal, and check the audit log, online or from an export.
+//! `bursar signer`: make an unseal key, open the seal, look at the signer's state, and check its audit log.
 
 use std::path::PathBuf;
 

@@ -15,11 +15,16 @@ pub struct Status {}
 
 impl Status {
     pub async fn run(self, target: Target, out: Output) -> Result<()> {
-        let file = match Layout::find(&target.data) {
-            Some(layout) => StackFile::read(&layout.stack_file())?,
-            None => None,
+        let data = target.data.display();
+        let Some(layout) = Layout::find(&target.data) else { bail!("no stack runs in {data}") };
+        let Some(file) = StackFile::read(&layout.stack_file())? else {
+            match layout.holder() {
+                Some(holder) => {
+                    bail!("the stack in {data} is starting or stopping (bursar, pid {})", holder.pid)
+                }
+                None => bail!("no stack runs in {data}"),
+            }
         };
-        let Some(file) = file else { bail!("no stack runs in {}", target.data.display()) };
         let health = join_all(file.parts.iter().map(|(name, part)| part.health(name))).await;
         let parts: Vec<_> = file.parts.iter().zip(health).collect();
         if out.json {

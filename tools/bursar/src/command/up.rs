@@ -15,7 +15,8 @@ use crate::command::demo::Demo;
 use crate::output::{self, Output};
 use crate::progress::{Step, say, seconds};
 use crate::seed;
-use crate::stack::{self, BSC, BSC_CHAIN_ID, Kind, Launcher, Layout, Mode, StackFile};
+use crate::stack::workers::Place;
+use crate::stack::{self, BSC, BSC_CHAIN_ID, Kind, Launcher, Layout, Mode, StackFile, TRON};
 
 /// A restart drains, starts and waits for health; each of these has a limit of its own below this one.
 const RESTART_LIMIT: Duration = Duration::from_secs(120);
@@ -34,6 +35,9 @@ pub struct Up {
     /// Leave the development catalogue and wallets out
     #[arg(long)]
     no_seed: bool,
+    /// Who runs the workers
+    #[arg(long, value_enum, env = "BURSAR_WORKERS", default_value_t = Place::Orchestrated)]
+    workers: Place,
 }
 
 /// The signals that end the stack, and the one that asks for a restart of a service.
@@ -99,15 +103,20 @@ impl Up {
         mode: Mode,
         target: Target,
     ) -> Result<Launcher> {
-        let launcher = Box::pin(Launcher::start(layout, lock, mode)).await?;
+        let launcher = Box::pin(Launcher::start(layout, lock, mode, self.workers)).await?;
         if !self.no_seed {
             let step = Step::new("catalogue");
             let connection = Connection::open_file(target, &layout.partial_file())?;
-            let node = launcher.file().parts.get(BSC).map(|part| part.url.clone()).unwrap_or_default();
-            let seeded = Box::pin(seed::development(&connection, &node, BSC_CHAIN_ID)).await;
+            let url =
+                |part: &str| launcher.file().parts.get(part).map(|part| part.url.clone()).unwrap_or_default();
+            let nodes = seed::Nodes { bsc: url(BSC), bsc_chain_id: BSC_CHAIN_ID, tron: url(TRON) };
+            let seeded = Box::pin(seed::development(&connection, &nodes)).await;
             seeded
                 .context("cannot seed the development catalogue; `bursar up --no-seed` starts without it")?;
             step.done("seeded with development assets and wallets");
+            let step = Step::new("events");
+            Box::pin(crate::index_seed::development(&connection, &nodes.bsc, BSC_CHAIN_ID)).await?;
+            step.done("a fee collector emits, the indexer reads");
         }
         launcher.publish()?;
         Ok(launcher)
@@ -131,7 +140,7 @@ impl Up {
                 }
             };
             if let Err(error) = shown {
-                say(format_args!("the demonstration failed: {error:#}"));
+                say(format_args!("the demonstration failed: {}", output::explain(&error)));
             }
         }
         say("Ctrl-C stops everything");

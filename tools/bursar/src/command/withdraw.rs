@@ -2,7 +2,6 @@
 //!
 //! An approval is signed here, on the approver's machine, with a key that never leaves it.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,8 +11,12 @@ use proto::intent::v1 as pb;
 use tokio_stream::StreamExt;
 
 use crate::approver::ApproverKey;
-use crate::client::Connection;
+use crate::client::{Connection, Intent};
 use crate::output::{self, Output};
+use crate::progress::say;
+
+/// Between two tries to follow a withdrawal whose service is away.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub struct Withdraw {
@@ -66,6 +69,9 @@ struct Create {
     /// The customer's id; a new one when absent
     #[arg(long)]
     user: Option<String>,
+    /// For whom it is asked; they cannot approve it
+    #[arg(long, default_value = "")]
+    on_behalf_of: String,
     /// Makes a repeated call harmless; a new one when absent
     #[arg(long)]
     key: Option<String>,
@@ -156,6 +162,7 @@ impl Create {
             memo: self.memo,
             priority: priority.into(),
             labels: Default::default(),
+            on_behalf_of: self.on_behalf_of,
         };
         let mut client = connection.intent("requester")?;
         show(out, client.create_withdrawal(request).await?.into_inner().withdrawal)
@@ -200,6 +207,7 @@ impl List {
                 break;
             }
         }
+        found.truncate(self.limit);
         if out.json {
             return output::json_list("bursar.intent.v1.Withdrawal", &found);
         }
@@ -221,33 +229,45 @@ async fn watch(connection: &Connection, out: Output, id: String) -> Result<()> {
     let mut after_sequence = 0;
     // The stream may break (a restart, a drain); the sequence says where to go on.
     loop {
-        let request = pb::WatchWithdrawalRequest { id: id.clone(), after_sequence };
-        let mut stream = match client.watch_withdrawal(request).await {
-            Ok(answer) => answer.into_inner(),
-            Err(status) if status.code() == tonic::Code::Unavailable => {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                continue;
+        match follow(&mut client, out, &id, &mut after_sequence).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) if error.downcast_ref().is_some_and(is_broken) => {
+                say(format_args!("trying again: {}", output::explain(&error)));
             }
-            Err(status) => return Err(status.into()),
-        };
-        while let Some(Ok(update)) = stream.next().await {
-            let Some(step) = update.transition.clone() else { continue };
-            after_sequence = step.sequence;
-            if out.json {
-                output::json_line("bursar.intent.v1.WatchWithdrawalResponse", &update)?;
-            } else {
-                writeln!(
-                    std::io::stdout(),
-                    "{:>3}  {:<10} {}",
-                    step.sequence,
-                    status_name(step.to()),
-                    step.detail
-                )?;
-            }
-            if is_final(step.to()) {
-                return Ok(());
-            }
+            Err(error) => return Err(error),
         }
+        tokio::time::sleep(WATCH_PAUSE).await;
+    }
+}
+
+/// Prints the steps of one stream; whether the last of them was the withdrawal's end.
+async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<bool> {
+    let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: *after_sequence };
+    let mut stream = client.watch_withdrawal(request).await?.into_inner();
+    while let Some(update) = stream.next().await {
+        let update = update?;
+        let Some(step) = update.transition.clone() else { continue };
+        *after_sequence = step.sequence;
+        if out.json {
+            output::json_line("bursar.intent.v1.WatchWithdrawalResponse", &update)?;
+        } else {
+            let to = status_name(step.to());
+            output::print(&format!("{:>3}  {to:<10} {}", step.sequence, step.detail))?;
+        }
+        if is_final(step.to()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the connection failed rather than the call: a fault of the service itself carries a reason.
+fn is_broken(status: &tonic::Status) -> bool {
+    match status.code() {
+        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => true,
+        tonic::Code::Internal => rpc::error::reason_of(status).is_none(),
+        _ => false,
     }
 }
 

@@ -10,7 +10,8 @@ use toml::{Table, Value};
 
 use super::keys::{Keys, PEOPLE};
 use super::layout::write_private;
-use super::{BSC, BSC_CHAIN_ID, Layout};
+use super::workers::{self, Workers};
+use super::{BSC, BSC_CHAIN_ID, Layout, TRON};
 use crate::approver::ApproverKey;
 use crate::{secrets, seed};
 
@@ -34,6 +35,7 @@ pub struct Facts<'a> {
     pub redis: &'a str,
     /// Ports of the services by name.
     pub ports: &'a BTreeMap<String, u16>,
+    pub workers: &'a Workers,
 }
 
 impl Facts<'_> {
@@ -75,7 +77,9 @@ pub fn write_all(facts: &Facts<'_>) -> Result<()> {
         ("indexer", indexer(facts)?),
         ("worker-control", worker_control(facts)?),
     ];
-    for (service, table) in files {
+    workers::write(facts)?;
+    for (service, mut table) in files {
+        workers::configure(facts, service, &mut table);
         let text = format!(
             "# Written by `bursar up`; changes are overwritten.\n\n{}",
             toml::to_string_pretty(&table)?
@@ -101,6 +105,8 @@ fn execution(facts: &Facts<'_>) -> Result<Table> {
     for other in ["intent", "confirmation", "signer-gateway"] {
         client(&mut table, facts, "execution", other)?;
     }
+    // Long enough for a machine that is busy, short enough that somebody waits for the end of a window.
+    set(&mut table, &[], "window_ms", 20_000);
     Ok(table)
 }
 
@@ -134,11 +140,17 @@ fn signer_gateway(facts: &Facts<'_>) -> Result<Table> {
     set(&mut table, chain, "native", "BNB");
     set(&mut table, chain, "max_fee", MAX_FEE);
     set(&mut table, chain, "max_top_up", MAX_TOP_UP);
-    for (symbol, contract) in [("BNB", None), ("USDT", Some(seed::token_address()?))] {
-        let asset = &["chains", BSC, "assets", symbol];
-        if let Some(contract) = contract {
-            set(&mut table, asset, "contract", contract);
-        }
+    let chain = &["chains", TRON];
+    set(&mut table, chain, "address_format", TRON);
+    set(&mut table, chain, "native", "TRX");
+    set(&mut table, chain, "max_fee", seed::tron::MAX_FEE);
+    let tokens =
+        [(BSC, "USDT", seed::token_address()?), (TRON, seed::tron::TOKEN, seed::tron::token_address())];
+    for (chain, symbol, contract) in tokens {
+        set(&mut table, &["chains", chain, "assets", symbol], "contract", contract);
+    }
+    for (chain, symbol) in [(BSC, "BNB"), (BSC, "USDT"), (TRON, "TRX"), (TRON, seed::tron::TOKEN)] {
+        let asset = &["chains", chain, "assets", symbol];
         set(&mut table, asset, "max_transaction", MAX_TRANSACTION);
         let mut tier = Table::new();
         tier.insert("approvals".to_owned(), Value::Integer(2));
@@ -151,6 +163,9 @@ fn indexer(facts: &Facts<'_>) -> Result<Table> {
     let mut table = common(facts, "indexer")?;
     set(&mut table, &["mongo"], "url", facts.mongodb);
     set(&mut table, &["mongo"], "database", "indexer");
+    // Blocks come every second here, and are to be seen at once.
+    set(&mut table, &["collect"], "realtime_poll_ms", 200);
+    set(&mut table, &["collect"], "historical_poll_ms", 200);
     Ok(table)
 }
 
@@ -193,7 +208,7 @@ fn client(table: &mut Table, facts: &Facts<'_>, service: &str, other: &str) -> R
 }
 
 /// Sets a key in a nested table, making the tables on the way.
-fn set(table: &mut Table, path: &[&str], key: &str, value: impl Into<Value>) {
+pub(super) fn set(table: &mut Table, path: &[&str], key: &str, value: impl Into<Value>) {
     match path.split_first() {
         None => {
             table.insert(key.to_owned(), value.into());
@@ -230,6 +245,11 @@ mod tests {
             mongodb: "mongodb://127.0.0.1:2",
             redis: "redis://127.0.0.1:3",
             ports: &ports,
+            workers: &Workers {
+                place: workers::Place::Orchestrated,
+                programs: SERVICES.into_iter().map(|service| (service, service.into())).collect(),
+                die_with_orchestrator: false,
+            },
         };
         write_all(&facts).unwrap();
         for service in SERVICES {

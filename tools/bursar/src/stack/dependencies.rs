@@ -1,46 +1,54 @@
-//! Starting PostgreSQL, MongoDB, Redis and the development node side by side.
+//! Starting PostgreSQL, MongoDB, Redis and the development chains side by side.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use anyhow::{Result, anyhow, bail};
 use devstack::{
     Anvil, AnvilOptions, Error, Lifetime, Mining, Mongo, MongoOptions, Postgres, PostgresOptions, Redis,
-    RedisOptions, Tools,
+    RedisOptions, Tools, Tron, TronOptions,
 };
 
 use super::file::Kind;
 use super::launcher::Running;
-use super::{BSC, BSC_CHAIN_ID, Layout, MONGODB, POSTGRES, REDIS};
+use super::services::{DEVNET, Programs};
+use super::{BSC, BSC_CHAIN_ID, Layout, MONGODB, POSTGRES, REDIS, TRON, TRON_NODES};
 use crate::progress::Step;
+use crate::seed;
 
 /// A block every second: quick enough to wait for, slow enough to see a payment pending.
 const BLOCK_TIME_MS: u64 = 1_000;
 
-/// Starts all four; `ports` of the last run are used again where they are free, and updated.
+/// TRON's blocks come quicker than the three seconds of the main network, and are solid after fewer: what takes a minute
+/// there takes two seconds here.
+const TRON_SLOT_MS: u64 = 500;
+const TRON_SOLID_LAG: u64 = 3;
+
+/// Starts all five; `ports` of the last run are used again where they are free, and updated.
 ///
 /// When one does not start, the others are stopped again and every failure is told.
 pub(super) async fn start(
     layout: &Layout,
     lifetime: &Lifetime,
+    programs: &Programs,
     ports: &mut BTreeMap<String, u16>,
 ) -> Result<Vec<Running>> {
     let tools = Tools::locate();
     require(&tools)?;
-    for part in [POSTGRES, MONGODB, REDIS, BSC] {
+    for part in [POSTGRES, MONGODB, REDIS, BSC, TRON] {
         layout.rotate_log(part);
     }
     let asked = |part: &str| devstack::claim_port(ports.get(part).copied());
-    let asked = [asked(POSTGRES)?, asked(MONGODB)?, asked(REDIS)?, asked(BSC)?];
+    let asked = [asked(POSTGRES)?, asked(MONGODB)?, asked(REDIS)?, asked(BSC)?, asked(TRON)?];
     let started = tokio::join!(
         Box::pin(postgres(layout, lifetime, &tools, asked[0])),
         Box::pin(mongodb(layout, lifetime, &tools, asked[1])),
         Box::pin(redis(layout, lifetime, &tools, asked[2])),
         Box::pin(bsc(layout, lifetime, &tools, asked[3])),
+        Box::pin(tron(layout, lifetime, programs, asked[4])),
     );
     let mut running = Vec::new();
     let mut failures = Vec::new();
-    for result in [started.0, started.1, started.2, started.3] {
+    for result in [started.0, started.1, started.2, started.3, started.4] {
         match result {
             Ok(part) => running.push(part),
             Err(error) => failures.push(error),
@@ -67,18 +75,8 @@ fn require(tools: &Tools) -> Result<()> {
 }
 
 fn told(failures: &[Error]) -> anyhow::Error {
-    let mut text = String::new();
-    for failure in failures {
-        let mut reason = failure.to_string();
-        let mut source = std::error::Error::source(failure);
-        while let Some(inner) = source {
-            // Writing to a string cannot fail.
-            write!(reason, ": {inner}").ok();
-            source = inner.source();
-        }
-        text = if text.is_empty() { reason } else { format!("{text}\n{reason}") };
-    }
-    anyhow!(text)
+    let reasons: Vec<String> = failures.iter().map(|failure| rpc::error::chain(failure)).collect();
+    anyhow!(reasons.join("\n"))
 }
 
 /// The port of the last run may be taken between our look and the bind; then any other will do.
@@ -157,4 +155,33 @@ async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> 
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
     Ok(Running { name: BSC.into(), kind: Kind::Chain, url, port, process: server.into_process() })
+}
+
+async fn tron(
+    layout: &Layout,
+    lifetime: &Lifetime,
+    programs: &Programs,
+    port: u16,
+) -> Result<Running, Error> {
+    let step = Step::new(TRON);
+    let options = TronOptions {
+        program: programs.get(DEVNET).cloned().unwrap_or_default(),
+        dir: layout.part(TRON),
+        port: Some(port),
+        nodes: TRON_NODES,
+        slot_ms: TRON_SLOT_MS,
+        solid_lag: TRON_SOLID_LAG,
+        keep_state: true,
+        fund: seed::tron::funds(),
+        tokens: seed::tron::tokens(),
+        log: Some(layout.log(TRON)),
+        lifetime: lifetime.clone(),
+    };
+    let server = match Tron::start(&options).await {
+        Err(Error::PortInUse { .. }) => Tron::start(&TronOptions { port: None, ..options }).await,
+        other => other,
+    }?;
+    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+    let (url, port) = (server.url(), server.port());
+    Ok(Running { name: TRON.into(), kind: Kind::Chain, url, port, process: server.into_process() })
 }

@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use devstack::{Anvil, Health, Identity, Mongo, Postgres, Redis, Service, StopPlan};
+use devstack::{Anvil, Health, Identity, Mongo, Postgres, Redis, Service, StopPlan, Tron};
 use serde::{Deserialize, Serialize};
 
 use super::layout::write_private;
-use super::{BSC, BSC_CHAIN_ID, MONGODB, POSTGRES, REDIS};
+use super::{BSC, BSC_CHAIN_ID, MONGODB, POSTGRES, REDIS, TRON};
+
+/// A server that hangs takes connections and never answers; whoever asks how it feels must not hang with it.
+const PING_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -80,15 +84,25 @@ impl Part {
         if !self.identity().is_alive() {
             return Health::Unreachable(format!("no process with pid {}", self.pid));
         }
-        let pinged = match (self.kind, name, self.port()) {
-            (Kind::Service, _, _) => return devstack::health(&self.url).await,
-            (_, POSTGRES, Some(port)) => Postgres::ping(port).await,
-            (_, MONGODB, Some(port)) => Mongo::ping(port).await,
-            (_, REDIS, Some(port)) => Redis::ping(port).await,
-            (_, BSC, Some(port)) => Anvil::ping(port, BSC_CHAIN_ID).await,
+        if self.kind == Kind::Service {
+            return devstack::health(&self.url).await;
+        }
+        match tokio::time::timeout(PING_LIMIT, self.ping(name)).await {
+            Ok(Ok(())) => Health::Serving,
+            Ok(Err(why)) => Health::Unreachable(why),
+            Err(_) => Health::Unreachable(format!("no answer within {} s", PING_LIMIT.as_secs())),
+        }
+    }
+
+    async fn ping(&self, name: &str) -> Result<(), String> {
+        match (name, self.port()) {
+            (POSTGRES, Some(port)) => Postgres::ping(port).await,
+            (MONGODB, Some(port)) => Mongo::ping(port).await,
+            (REDIS, Some(port)) => Redis::ping(port).await,
+            (BSC, Some(port)) => Anvil::ping(port, BSC_CHAIN_ID).await,
+            (TRON, Some(port)) => Tron::ping(port).await,
             _ => Err(format!("no way to ask `{name}` at {}", self.url)),
-        };
-        pinged.map_or_else(Health::Unreachable, |()| Health::Serving)
+        }
     }
 
     fn port(&self) -> Option<u16> {
@@ -105,6 +119,7 @@ pub fn stop_plan(name: &str) -> StopPlan {
         MONGODB => Mongo::STOP,
         REDIS => Redis::STOP,
         BSC => Anvil::STOP,
+        TRON => Tron::STOP,
         _ => Service::STOP,
     }
 }
@@ -181,6 +196,16 @@ mod tests {
         assert!(mine.identity().is_alive());
         mine.started += 1;
         assert!(!mine.identity().is_alive());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_connections_and_never_answers_is_down() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let me = Identity::of(std::process::id()).unwrap();
+        let url = format!("postgres://postgres:pw@{}/postgres", silent.local_addr().unwrap());
+        let mut mine = part(Kind::Dependency, &url);
+        (mine.pid, mine.started) = (me.pid, me.started);
+        assert_eq!(mine.health(POSTGRES).await, Health::Unreachable("no answer within 3 s".to_owned()));
     }
 
     #[test]

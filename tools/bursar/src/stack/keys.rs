@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use rpc::auth::hash_key;
 
 use super::SERVICES;
 use super::databases::DATABASES;
@@ -62,11 +63,11 @@ impl Keys {
     /// What every service is told about the callers it may meet: name, hash of the key, roles.
     pub fn callers(&self) -> Vec<(String, String, String)> {
         let people = PEOPLE.iter().filter_map(|(name, role)| {
-            self.people.get(*name).map(|key| ((*name).to_owned(), hash(key), (*role).to_owned()))
+            self.people.get(*name).map(|key| ((*name).to_owned(), hash_key(key), (*role).to_owned()))
         });
         let services = self.services.iter().map(|(name, key)| {
             let role = format!("service:{name}");
-            (role.clone(), hash(key), role)
+            (role.clone(), hash_key(key), role)
         });
         people.chain(services).collect()
     }
@@ -74,10 +75,6 @@ impl Keys {
 
 fn new_key() -> String {
     format!("bk_{}", secrets::random_hex())
-}
-
-fn hash(key: &str) -> String {
-    hex::encode(Sha256::digest(key.as_bytes()))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use nix::fcntl::Flock;
 use super::file::{Kind, Part, StackFile, stop_plan};
 use super::keys::{Keys, PEOPLE};
 use super::services::{self, Ground};
+use super::workers::{Place, Workers};
 use super::{Layout, MONGODB, POSTGRES, REDIS, SERVICES, databases, dependencies, sweep};
 use crate::progress::{Step, say};
 
@@ -75,8 +76,8 @@ pub struct Launcher {
 
 impl Launcher {
     /// Starts every part. What was started is stopped again when one of them fails.
-    pub async fn start(layout: &Layout, lock: Flock<File>, mode: Mode) -> Result<Launcher> {
-        let started = Box::pin(Self::start_all(layout, mode)).await;
+    pub async fn start(layout: &Layout, lock: Flock<File>, mode: Mode, workers: Place) -> Result<Launcher> {
+        let started = Box::pin(Self::start_all(layout, mode, workers)).await;
         let (running, file) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -88,21 +89,28 @@ impl Launcher {
         Ok(Launcher { layout: layout.clone(), mode, running, file, told: Vec::new(), _lock: lock })
     }
 
-    async fn start_all(layout: &Layout, mode: Mode) -> Result<(Vec<Running>, StackFile)> {
+    async fn start_all(layout: &Layout, mode: Mode, place: Place) -> Result<(Vec<Running>, StackFile)> {
         let lifetime = mode.lifetime();
         // Before anything is started: without the services there is nothing to start the rest for.
         let programs = services::programs()?;
         let keys = Keys::keep(&layout.keys_file())?;
         let mut ports = layout.ports();
-        let mut running = dependencies::start(layout, &lifetime, &mut ports).await?;
+        let mut running = dependencies::start(layout, &lifetime, &programs, &mut ports).await?;
         layout.keep_ports(&ports)?;
         let url = |name: &str| {
             let part = running.iter().find(|part| part.name == name);
             part.map(|part| part.url.clone()).with_context(|| format!("{name} was not started"))
         };
         let mut databases = databases::create(&url(POSTGRES)?, &keys).await?;
-        let ground =
-            Ground { keys: &keys, databases: databases.clone(), mongodb: url(MONGODB)?, redis: url(REDIS)? };
+        let workers =
+            Workers { place, programs: programs.clone(), die_with_orchestrator: mode == Mode::Foreground };
+        let ground = Ground {
+            keys: &keys,
+            databases: databases.clone(),
+            mongodb: url(MONGODB)?,
+            redis: url(REDIS)?,
+            workers,
+        };
         databases.insert("indexer".to_owned(), ground.mongodb.replacen("/?", "/indexer?", 1));
         running.extend(services::start(layout, &lifetime, &programs, &ground, &mut ports).await?);
         layout.keep_ports(&ports)?;
@@ -225,6 +233,10 @@ pub async fn stop_everything(layout: &Layout) -> Result<Vec<String>> {
     parts.sort_by_key(|(name, _)| std::cmp::Reverse(SERVICES.iter().position(|service| service == name)));
     let mut stopped = Vec::new();
     for (name, identity) in parts {
+        // Workers end with the orchestrator, before their turn comes.
+        if !identity.is_alive() {
+            continue;
+        }
         let step = Step::new(&name);
         identity.stop(&name, &stop_plan(&name)).await?;
         step.done("stopped");

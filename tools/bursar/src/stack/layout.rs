@@ -7,10 +7,19 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use devstack::Identity;
 use nix::fcntl::{Flock, FlockArg};
+
+/// Marks a directory as a stack's own. Without it a mistyped `--data` would have `down --purge` remove a stranger's files.
+const MARKER: &str = "bursar-stack.txt";
+const MARKER_TEXT: &str = "A development stack of Bursar lives here. `bursar down --purge --data DIR` stops it and removes the directory.\n";
+
+/// How often, and how long apart, a lock is tried that nobody seems to hold: another bursar may just be looking at it.
+const LOCK_TRIES: usize = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub struct Layout {
@@ -18,16 +27,30 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes the directory if it is not there.
+    /// Makes the directory if it is not there. One that holds anything but a stack is refused.
     pub fn create(dir: &Path) -> Result<Layout> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let root = dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?;
-        Ok(Layout { root })
+        let layout = Layout { root };
+        if !layout.is_a_stack() {
+            let mut entries =
+                std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+            if entries.next().is_some() {
+                bail!("{} holds other files; a stack needs a directory of its own", dir.display());
+            }
+            write_private(&layout.root.join(MARKER), MARKER_TEXT)?;
+        }
+        Ok(layout)
     }
 
-    /// A directory that is there, or nothing.
+    /// The directory of a stack, running or not; nothing if it is not one.
     pub fn find(dir: &Path) -> Option<Layout> {
-        dir.canonicalize().ok().map(|root| Layout { root })
+        dir.canonicalize().ok().map(|root| Layout { root }).filter(Layout::is_a_stack)
+    }
+
+    /// By its marker, or by the keys that stacks had before there was one.
+    fn is_a_stack(&self) -> bool {
+        self.root.join(MARKER).is_file() || self.keys_file().is_file()
     }
 
     pub fn root(&self) -> &Path {
@@ -79,16 +102,20 @@ impl Layout {
 
     /// Held while a stack is being started or stopped, and as long as one runs in the foreground.
     pub fn lock(&self) -> Result<Flock<File>> {
-        let mut lock = match self.try_lock()? {
-            Some(lock) => lock,
-            None => match self.holder() {
-                Some(holder) => bail!(
-                    "another bursar (pid {}) is starting, running or stopping the stack in {}",
-                    holder.pid,
-                    self.root.display()
-                ),
-                None => bail!("another bursar works on {}", self.root.display()),
-            },
+        let mut tries_left = LOCK_TRIES;
+        let mut lock = loop {
+            if let Some(lock) = self.try_lock()? {
+                break lock;
+            }
+            if let Some(holder) = self.holder() {
+                let (pid, root) = (holder.pid, self.root.display());
+                bail!("another bursar (pid {pid}) is starting, running or stopping the stack in {root}");
+            }
+            tries_left -= 1;
+            if tries_left == 0 {
+                bail!("another bursar works on {}", self.root.display());
+            }
+            std::thread::sleep(LOCK_PAUSE);
         };
         // Who holds it, for `bursar down` and for the message above.
         lock.set_len(0)
@@ -148,4 +175,30 @@ pub fn write_private(path: &Path, text: &str) -> Result<()> {
         std::fs::rename(&beside, path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_with_other_files_is_neither_taken_nor_found() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("precious"), "").unwrap();
+        let refused = Layout::create(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("holds other files"), "{refused}");
+        assert!(Layout::find(dir.path()).is_none());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was added");
+    }
+
+    #[test]
+    fn a_directory_of_its_own_is_taken_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        assert!(Layout::find(&data).is_none());
+        Layout::create(&data).unwrap();
+        std::fs::write(data.join("anything"), "").unwrap();
+        Layout::create(&data).unwrap();
+        assert!(Layout::find(&data).is_some());
+    }
 }

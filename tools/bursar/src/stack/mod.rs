@@ -12,6 +12,7 @@ mod launcher;
 pub mod layout;
 mod services;
 pub mod sweep;
+pub mod workers;
 
 pub use file::{Kind, Part, StackFile};
 pub use launcher::{Launcher, Mode, forget, restart_detached, stop_everything};
@@ -23,6 +24,10 @@ pub const POSTGRES: &str = "postgres";
 pub const MONGODB: &str = "mongodb";
 pub const REDIS: &str = "redis";
 pub const BSC: &str = "bsc";
+pub const TRON: &str = "tron";
 
 /// The chain id of the development node: BSC's own, so that addresses and signatures look as they will.
 pub const BSC_CHAIN_ID: u64 = 56;
+
+/// Nodes of the development TRON network: two, so that verdicts need the agreement of both.
+pub const TRON_NODES: u8 = 2;

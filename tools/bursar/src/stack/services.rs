@@ -15,12 +15,16 @@ use super::config::{self, Facts};
 use super::file::{Kind, Part};
 use super::keys::Keys;
 use super::launcher::Running;
+use super::workers::{self, Workers};
 use super::{Layout, databases};
 use crate::progress::Step;
 
 /// In the order in which they start; they stop in the opposite one, so that a caller goes before whom it calls.
 pub const SERVICES: [&str; 6] =
     ["signer-gateway", "confirmation", "execution", "intent", "indexer", "worker-control"];
+
+/// The program of the TRON network.
+pub(super) const DEVNET: &str = "tron-devnet";
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// A migration of a development database takes seconds; one that waits for a lock would wait for ever.
@@ -29,7 +33,7 @@ const MIGRATE_LIMIT: Duration = Duration::from_secs(120);
 const PORT_TRIES: usize = 3;
 const TAIL_LINES: usize = 15;
 
-/// The services' programs by name.
+/// Programs by name.
 pub(super) type Programs = BTreeMap<&'static str, PathBuf>;
 
 /// What services stand on, and the keys they know each other by.
@@ -39,6 +43,7 @@ pub(super) struct Ground<'a> {
     pub(super) databases: BTreeMap<String, String>,
     pub(super) mongodb: String,
     pub(super) redis: String,
+    pub(super) workers: Workers,
 }
 
 /// Writes the configurations, migrates, starts all six and waits until they serve.
@@ -52,7 +57,7 @@ pub(super) async fn start(
     let mut tries_left = PORT_TRIES;
     loop {
         tries_left -= 1;
-        for service in SERVICES {
+        for service in SERVICES.into_iter().chain([workers::HTTP]) {
             let port = devstack::claim_port(ports.get(service).copied())?;
             ports.insert(service.to_owned(), port);
         }
@@ -63,6 +68,7 @@ pub(super) async fn start(
             mongodb: &ground.mongodb,
             redis: &ground.redis,
             ports,
+            workers: &ground.workers,
         };
         config::write_all(&facts)?;
         migrate(layout, programs).await?;
@@ -97,7 +103,7 @@ async fn serve(
             ready_limit: READY_LIMIT,
         };
         let step = Step::new(service);
-        let service = Service::start(&options).await.with_context(|| hint(&options))?;
+        let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
         step.done(format_args!("ready on 127.0.0.1:{port}"));
         let (name, url) = (options.name.clone(), options.url.clone());
         anyhow::Ok(Running { name, kind: Kind::Service, url, port, process: service.into_process() })
@@ -139,15 +145,14 @@ pub(super) async fn start_again(
     };
     let port = part.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
     let step = Step::new(name);
-    let service = Service::start(&options).await.with_context(|| hint(&options))?;
+    let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
     step.done(format_args!("ready on {}", part.url));
     let (name, url) = (name.to_owned(), part.url.clone());
     Ok(Running { name, kind: Kind::Service, url, port, process: service.into_process() })
 }
 
-fn hint(options: &ServiceOptions) -> String {
-    let command = options.command.join(" ");
-    format!("{} did not start; `{command}` alone shows the same", options.name)
+fn hint(layout: &Layout, name: &str) -> String {
+    format!("{name} did not start (its configuration: {})", layout.config(name).display())
 }
 
 /// Every service's schema, all at once: each has a database of its own.
@@ -156,7 +161,7 @@ async fn migrate(layout: &Layout, programs: &Programs) -> Result<()> {
     // The indexer has no schema to bring up to date: MongoDB takes documents as they come.
     let all = programs
         .iter()
-        .filter(|(service, _)| **service != "indexer")
+        .filter(|(service, _)| !["indexer", DEVNET].contains(service))
         .map(|(service, program)| migrate_one(layout, service, program));
     let failures: Vec<String> =
         join_all(all).await.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
@@ -184,14 +189,12 @@ async fn migrate_one(layout: &Layout, service: &str, program: &Path) -> Result<(
     let lines: Vec<&str> = said.lines().collect();
     let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
     bail!(
-        "migrating {service} failed ({}); `{} migrate --config {}` alone shows the same:\n{tail}",
-        output.status,
-        program.display(),
-        config.display()
+        "migrating {service} failed ({}); mend the cause, then `bursar up` tries again:\n{tail}",
+        output.status
     )
 }
 
-/// The services' programs; all that are missing are named at once.
+/// The programs of the services and of the development network; all that are missing are named at once.
 pub(super) fn programs() -> Result<Programs> {
     let dir = match std::env::var_os("BURSAR_BIN_DIR").filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir),
@@ -201,7 +204,8 @@ pub(super) fn programs() -> Result<Programs> {
         }
     };
     let dir = dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?;
-    let missing: Vec<&str> = SERVICES.into_iter().filter(|service| !dir.join(service).is_file()).collect();
+    let names = || SERVICES.into_iter().chain([DEVNET]);
+    let missing: Vec<&str> = names().filter(|name| !dir.join(name).is_file()).collect();
     if !missing.is_empty() {
         bail!(
             "no {} in {}; build them with `cargo build --workspace --bins`, or name their directory in BURSAR_BIN_DIR",
@@ -209,5 +213,5 @@ pub(super) fn programs() -> Result<Programs> {
             dir.display()
         );
     }
-    Ok(SERVICES.into_iter().map(|service| (service, dir.join(service))).collect())
+    Ok(names().map(|name| (name, dir.join(name))).collect())
 }

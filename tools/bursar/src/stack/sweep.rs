@@ -8,7 +8,7 @@ use std::path::Path;
 
 use devstack::{Identity, Postgres};
 
-use super::{BSC, Layout, MONGODB, POSTGRES, REDIS, SERVICES};
+use super::{BSC, Layout, MONGODB, POSTGRES, REDIS, SERVICES, TRON};
 
 /// Parts that run on this directory now: services first, then what they need.
 pub fn running(layout: &Layout) -> Vec<(String, Identity)> {
@@ -22,7 +22,7 @@ pub fn running(layout: &Layout) -> Vec<(String, Identity)> {
         let Some(identity) = Identity::of(pid) else { continue };
         let process = entry.path();
         if let Some(service) = service_of(&process, layout) {
-            services.push((service.to_owned(), identity));
+            services.push((service, identity));
             continue;
         }
         let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
@@ -31,6 +31,7 @@ pub fn running(layout: &Layout) -> Vec<(String, Identity)> {
             "mongod" if stands_in == mongodb => MONGODB,
             "redis-server" if stands_in == layout.part(REDIS) => REDIS,
             "anvil" if stands_in == layout.part(BSC) => BSC,
+            "tron-devnet" if stands_in == layout.part(TRON) => TRON,
             _ => continue,
         };
         dependencies.push((part.to_owned(), identity));
@@ -40,13 +41,21 @@ pub fn running(layout: &Layout) -> Vec<(String, Identity)> {
     services.into_iter().chain(dependencies).collect()
 }
 
-/// A service of this directory is told its configuration file by name: `<service> serve --config FILE`.
-fn service_of(process: &Path, layout: &Layout) -> Option<&'static str> {
+/// A service of this directory is told its configuration file by name: `<service> serve --config FILE`. So is a worker (`work`), which
+/// is not its service: starting that again must not end it.
+fn service_of(process: &Path, layout: &Layout) -> Option<String> {
     let line = std::fs::read(process.join("cmdline")).ok()?;
     let words: Vec<&str> =
         line.split(|byte| *byte == 0).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
     let program = Path::new(words.first()?).file_name()?.to_str()?;
     let service = SERVICES.into_iter().find(|service| *service == program)?;
     let config = layout.config(service);
-    (words.contains(&"serve") && words.iter().any(|word| Path::new(word) == config)).then_some(service)
+    if !words.iter().any(|word| Path::new(word) == config) {
+        return None;
+    }
+    let runs = |word: &str| words.contains(&word);
+    if runs("serve") {
+        return Some(service.to_owned());
+    }
+    runs("work").then(|| format!("{service} work"))
 }

@@ -3,7 +3,6 @@
 //! Owns the shapes of these calls and refuses what it does not understand with 400 and a reason. None of
 //! this exists on a real node; nothing outside tests may depend on it.
 
-use alloy_primitives::U256;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
@@ -12,12 +11,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Edge;
-use crate::crypto::{Address, sha256};
 use crate::fault::Fault;
-use crate::ledger::token::{Behaviour, Token};
 use crate::network::{Fork, Network};
 use crate::node::NodeChange;
 use crate::oracle;
+use crate::order::{Fund, Mint, NewBehaviour, NewPrices, NewToken, Order, Resources};
 use crate::wire::TxId;
 
 type Answer = Result<Json<Value>, (StatusCode, String)>;
@@ -45,14 +43,6 @@ pub fn router() -> Router<Edge> {
 
 fn bad(text: impl Into<String>) -> (StatusCode, String) {
     (StatusCode::BAD_REQUEST, text.into())
-}
-
-fn address(text: &str) -> Result<Address, (StatusCode, String)> {
-    Address::from_any(text).ok_or_else(|| bad(format!("{text:?} is no TRON address")))
-}
-
-fn amount(text: &str) -> Result<U256, (StatusCode, String)> {
-    U256::from_str_radix(text, 10).map_err(|error| bad(format!("{text:?} is no amount: {error}")))
 }
 
 fn tx_id(text: &str) -> Result<TxId, (StatusCode, String)> {
@@ -178,138 +168,33 @@ async fn drop_pending(State(edge): State<Edge>, Json(order): Json<OfTx>) -> Answ
     Ok(Json(json!({})))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fund {
-    address: String,
-    sun: i64,
+/// Carries out an order that changes the world or the prices, and keeps it for the next start.
+fn order(edge: &Edge, order: Order) -> Answer {
+    edge.lock().order(order).map(Json).map_err(bad)
 }
 
-async fn fund(State(edge): State<Edge>, Json(order): Json<Fund>) -> Answer {
-    let to = address(&order.address)?;
-    edge.lock().fund(to, order.sun);
-    Ok(Json(json!({})))
+async fn fund(State(edge): State<Edge>, Json(body): Json<Fund>) -> Answer {
+    order(&edge, Order::Fund(body))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Resources {
-    address: String,
-    bandwidth_limit: Option<i64>,
-    energy_limit: Option<i64>,
+async fn resources(State(edge): State<Edge>, Json(body): Json<Resources>) -> Answer {
+    order(&edge, Order::Resources(body))
 }
 
-async fn resources(State(edge): State<Edge>, Json(order): Json<Resources>) -> Answer {
-    let of = address(&order.address)?;
-    edge.lock().amend(|world| {
-        if let Some(account) = world.accounts.get_mut(&of) {
-            account.bandwidth_limit = order.bandwidth_limit.unwrap_or(account.bandwidth_limit);
-            account.energy_limit = order.energy_limit.unwrap_or(account.energy_limit);
-        }
-    });
-    Ok(Json(json!({})))
+async fn prices(State(edge): State<Edge>, Json(body): Json<NewPrices>) -> Answer {
+    order(&edge, Order::Prices(body))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewPrices {
-    energy_fee_sun: Option<i64>,
-    bandwidth_fee_sun: Option<i64>,
-    activation_fee_sun: Option<i64>,
-    memo_fee_sun: Option<i64>,
-    free_bandwidth: Option<i64>,
+async fn token(State(edge): State<Edge>, Json(body): Json<NewToken>) -> Answer {
+    order(&edge, Order::Token(body))
 }
 
-async fn prices(State(edge): State<Edge>, Json(order): Json<NewPrices>) -> Answer {
-    let mut network = edge.lock();
-    let prices = &mut network.prices;
-    prices.energy_fee_sun = order.energy_fee_sun.unwrap_or(prices.energy_fee_sun).max(1);
-    prices.bandwidth_fee_sun = order.bandwidth_fee_sun.unwrap_or(prices.bandwidth_fee_sun).max(0);
-    prices.activation_fee_sun = order.activation_fee_sun.unwrap_or(prices.activation_fee_sun).max(0);
-    prices.memo_fee_sun = order.memo_fee_sun.unwrap_or(prices.memo_fee_sun).max(0);
-    prices.free_bandwidth = order.free_bandwidth.unwrap_or(prices.free_bandwidth).max(0);
-    Ok(Json(json!({})))
+async fn behaviour(State(edge): State<Edge>, Json(body): Json<NewBehaviour>) -> Answer {
+    order(&edge, Order::Behaviour(body))
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewToken {
-    /// Absent: derived from the symbol.
-    address: Option<String>,
-    symbol: String,
-    decimals: u8,
-    energy_to_holder: Option<i64>,
-    energy_to_empty: Option<i64>,
-}
-
-/// The address that a token gets when none is named: the same in every run.
-pub fn token_address(symbol: &str) -> Address {
-    let hash = sha256(format!("tron-devnet token {symbol}").as_bytes());
-    let mut body = [0; 20];
-    body.copy_from_slice(&hash[..20]);
-    Address::from_body(body)
-}
-
-async fn token(State(edge): State<Edge>, Json(order): Json<NewToken>) -> Answer {
-    let at = match &order.address {
-        Some(text) => address(text)?,
-        None => token_address(&order.symbol),
-    };
-    edge.lock().amend(|world| {
-        let token = world.tokens.entry(at).or_insert_with(|| Token::new(&order.symbol, order.decimals));
-        token.energy_to_holder = order.energy_to_holder.unwrap_or(token.energy_to_holder);
-        token.energy_to_empty = order.energy_to_empty.unwrap_or(token.energy_to_empty);
-    });
-    Ok(Json(json!({ "address": at.base58(), "hex": at.hex() })))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewBehaviour {
-    token: String,
-    behaviour: Behaviour,
-    /// Only towards this destination.
-    to: Option<String>,
-}
-
-async fn behaviour(State(edge): State<Edge>, Json(order): Json<NewBehaviour>) -> Answer {
-    let of = address(&order.token)?;
-    let to = order.to.as_deref().map(address).transpose()?;
-    let mut network = edge.lock();
-    if !network.chain.state(network.chain.head()).tokens.contains_key(&of) {
-        return Err(bad(format!("{of} is no token")));
-    }
-    network.amend(|world| {
-        if let Some(token) = world.tokens.get_mut(&of) {
-            match to {
-                Some(to) => drop(token.towards.insert(to, order.behaviour)),
-                None => token.behaviour = order.behaviour,
-            }
-        }
-    });
-    Ok(Json(json!({})))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Mint {
-    token: String,
-    to: String,
-    amount: String,
-}
-
-async fn mint(State(edge): State<Edge>, Json(order): Json<Mint>) -> Answer {
-    let (of, to, value) = (address(&order.token)?, address(&order.to)?, amount(&order.amount)?);
-    let mut network = edge.lock();
-    if !network.chain.state(network.chain.head()).tokens.contains_key(&of) {
-        return Err(bad(format!("{of} is no token")));
-    }
-    network.amend(|world| {
-        if let Some(token) = world.tokens.get_mut(&of) {
-            token.mint(to, value);
-        }
-    });
-    Ok(Json(json!({})))
+async fn mint(State(edge): State<Edge>, Json(body): Json<Mint>) -> Answer {
+    order(&edge, Order::Mint(body))
 }
 
 async fn node(State(edge): State<Edge>, Json(change): Json<NodeChange>) -> Answer {

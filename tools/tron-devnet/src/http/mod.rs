@@ -77,6 +77,7 @@ pub fn router(edge: Edge) -> Router {
     Router::new()
         .route("/wallet/{call}", any(full))
         .route("/walletsolidity/{call}", any(solid))
+        .route("/nodes/{node}/{side}/{call}", any(of_node))
         .route("/v1/{kind}/{id}/events", any(events::handle))
         .merge(admin::router())
         .layer(DefaultBodyLimit::max(LARGEST_BODY_BYTES))
@@ -150,6 +151,25 @@ async fn solid(
     body: Bytes,
 ) -> Response {
     serve(edge, call.to_ascii_lowercase(), true, Params::read(query, &body)).await
+}
+
+/// Any node through any port, so that one port is enough for all of them.
+async fn of_node(
+    State(edge): State<Edge>,
+    Path((node, side, call)): Path<(usize, String, String)>,
+    Query(query): Query<Map<String, Value>>,
+    body: Bytes,
+) -> Response {
+    let solid = match side.as_str() {
+        "wallet" => false,
+        "walletsolidity" => true,
+        _ => return StatusCode::NOT_FOUND.into_response(),
+    };
+    if node >= edge.lock().nodes.len() {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let edge = Edge { front: Front::One(node), ..edge };
+    serve(edge, call.to_ascii_lowercase(), solid, Params::read(query, &body)).await
 }
 
 async fn serve(edge: Edge, call: String, solid: bool, params: Result<Params, String>) -> Response {

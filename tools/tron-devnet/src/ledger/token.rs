@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::U256;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::crypto::Address;
 
@@ -22,7 +22,7 @@ const VIEW_ENERGY: i64 = 935;
 const REVERT_ENERGY: i64 = 3_450;
 
 /// What `transfer` does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Behaviour {
     /// Moves, logs, returns true.
