@@ -1,4 +1,5 @@
-//! Reads the whole chain and says who was paid what, how often. Shares no code with the services it judges.
+//! Reads the whole chain and says who was paid what, how often, and what left our wallets. Shares no code with the services it
+//! judges.
 
 use std::collections::BTreeMap;
 
@@ -11,52 +12,82 @@ use crate::payments::Ordered;
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 const SCANNED_AT_ONCE: u64 = 500;
 
-/// Every transfer of value on the chain, by receiver (lower case).
+/// A transaction of the chain, whoever sent it.
+#[derive(Debug, Clone)]
+pub struct Mined {
+    pub hash: String,
+    /// Lower case.
+    pub from: String,
+    pub to: String,
+    pub nonce: u64,
+    pub value: u128,
+    pub data: String,
+    pub block: u64,
+    pub succeeded: bool,
+}
+
+/// Every transfer of value on the chain.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Values of successful native transfers.
+    /// Values of successful native transfers by receiver (lower case).
     native: BTreeMap<String, Vec<u128>>,
-    /// Values of token transfers, whatever the token.
+    /// Values of token transfers by receiver, whatever the token.
     token: BTreeMap<String, Vec<u128>>,
+    /// Every transaction by its hash.
+    mined: BTreeMap<String, Mined>,
 }
 
 impl Ledger {
     /// Scans from the first block to the newest.
     pub async fn read(node: &str) -> Result<Self> {
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        let head = number(&call(&http, node, "eth_blockNumber", json!([])).await?)?;
+        let node = Node::new(node)?;
+        let head = number(&node.call("eth_blockNumber", json!([])).await?)?;
         let mut ledger = Self::default();
         let mut from = 0;
         while from <= head {
             let to = (from + SCANNED_AT_ONCE - 1).min(head);
-            ledger.scan(&http, node, from, to).await?;
+            ledger.scan(&node, from, to).await?;
             from = to + 1;
         }
         Ok(ledger)
     }
 
-    async fn scan(&mut self, http: &reqwest::Client, node: &str, from: u64, to: u64) -> Result<()> {
+    async fn scan(&mut self, node: &Node, from: u64, to: u64) -> Result<()> {
         let range =
             json!([{"fromBlock": format!("{from:#x}"), "toBlock": format!("{to:#x}"), "topics": [TRANSFER]}]);
-        let logs = call(http, node, "eth_getLogs", range).await?;
+        let logs = node.call("eth_getLogs", range).await?;
         for log in logs.as_array().context("logs are a list")? {
             let receiver = log["topics"][2].as_str().context("a transfer names its receiver")?;
             let value = amount(&log["data"])?;
             self.token.entry(format!("0x{}", &receiver[26..])).or_default().push(value);
         }
         for block in from..=to {
-            let block =
-                call(http, node, "eth_getBlockByNumber", json!([format!("{block:#x}"), true])).await?;
-            for tx in block["transactions"].as_array().context("a block lists its transactions")? {
-                let (Some(receiver), value) = (tx["to"].as_str(), amount(&tx["value"])?) else { continue };
-                if value > 0 {
-                    let receipt = call(http, node, "eth_getTransactionReceipt", json!([tx["hash"]])).await?;
-                    if receipt["status"] == "0x1" {
-                        self.native.entry(receiver.to_lowercase()).or_default().push(value);
-                    }
-                }
+            let params = json!([format!("{block:#x}"), true]);
+            let read = node.call("eth_getBlockByNumber", params).await?;
+            for tx in read["transactions"].as_array().context("a block lists its transactions")? {
+                let receipt = node.call("eth_getTransactionReceipt", json!([tx["hash"]])).await?;
+                self.note(tx, receipt["status"] == "0x1", block)?;
             }
         }
+        Ok(())
+    }
+
+    fn note(&mut self, tx: &Value, succeeded: bool, block: u64) -> Result<()> {
+        let text = |field: &str| tx[field].as_str().unwrap_or_default().to_lowercase();
+        let mined = Mined {
+            hash: text("hash"),
+            from: text("from"),
+            to: text("to"),
+            nonce: number(&tx["nonce"])?,
+            value: amount(&tx["value"])?,
+            data: text("input"),
+            block,
+            succeeded,
+        };
+        if succeeded && mined.value > 0 {
+            self.native.entry(mined.to.clone()).or_default().push(mined.value);
+        }
+        self.mined.insert(mined.hash.clone(), mined);
         Ok(())
     }
 
@@ -64,6 +95,19 @@ impl Ledger {
     pub fn transfers(&self, payment: &Ordered) -> &[u128] {
         let book = if payment.asset == "BNB" { &self.native } else { &self.token };
         book.get(&payment.destination.to_string().to_lowercase()).map_or(&[], Vec::as_slice)
+    }
+
+    /// A transaction by its hash.
+    pub fn transaction(&self, hash: &str) -> Option<&Mined> {
+        self.mined.get(&hash.to_lowercase())
+    }
+
+    /// Everything that an address sent, in the order of its nonces.
+    pub fn sent_by(&self, address: &str) -> Vec<&Mined> {
+        let mut sent: Vec<&Mined> =
+            self.mined.values().filter(|tx| tx.from == address.to_lowercase()).collect();
+        sent.sort_by_key(|tx| tx.nonce);
+        sent
     }
 
     /// Each payment was made once, with the exact amount.
@@ -80,26 +124,89 @@ impl Ledger {
         }
         Ok(())
     }
+
+    /// None of these was paid, in any amount.
+    pub fn never_paid(&self, payments: &[Ordered]) -> Result<()> {
+        for payment in payments {
+            let found = self.transfers(payment);
+            ensure!(found.is_empty(), "withdrawal {}: the chain shows {found:?}", payment.id);
+        }
+        Ok(())
+    }
 }
 
-/// One JSON-RPC call.
-pub async fn call(http: &reqwest::Client, node: &str, method: &str, params: Value) -> Result<Value> {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let mut answer: Value = http.post(node).json(&body).send().await?.json().await?;
-    ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-    Ok(answer["result"].take())
+/// A node spoken to directly.
+#[derive(Debug, Clone)]
+pub struct Node {
+    url: String,
+    http: reqwest::Client,
 }
 
-fn number(value: &Value) -> Result<u64> {
+impl Node {
+    pub fn new(url: &str) -> Result<Self> {
+        let http =
+            reqwest::Client::builder().no_proxy().timeout(std::time::Duration::from_secs(20)).build()?;
+        Ok(Self { url: url.to_owned(), http })
+    }
+
+    /// `127.0.0.1:port`, as the target of a fault proxy.
+    pub fn address(&self) -> String {
+        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// One JSON-RPC call that must succeed.
+    pub async fn call(&self, method: &str, params: Value) -> Result<Value> {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let mut answer: Value = self.http.post(&self.url).json(&body).send().await?.json().await?;
+        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        Ok(answer["result"].take())
+    }
+
+    pub async fn height(&self) -> Result<u64> {
+        number(&self.call("eth_blockNumber", json!([])).await?)
+    }
+
+    /// How many transactions of an address are in blocks.
+    pub async fn nonce(&self, address: &str) -> Result<u64> {
+        number(&self.call("eth_getTransactionCount", json!([address, "latest"])).await?)
+    }
+
+    pub async fn mine(&self, blocks: u64) -> Result<()> {
+        self.call("anvil_mine", json!([format!("{blocks:#x}")])).await.map(drop)
+    }
+
+    /// Blocks come only when asked for.
+    pub async fn stop_mining(&self) -> Result<()> {
+        self.call("evm_setAutomine", json!([false])).await?;
+        self.call("evm_setIntervalMining", json!([0])).await.map(drop)
+    }
+
+    /// Blocks come every second, as the development stack has them.
+    pub async fn resume_mining(&self) -> Result<()> {
+        self.call("evm_setIntervalMining", json!([1])).await.map(drop)
+    }
+
+    /// Sends from one of the node's own unlocked accounts and waits for its block; the receipt.
+    pub async fn send(&self, transaction: Value) -> Result<Value> {
+        let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
+        let what = format!("a block with {hash}");
+        let receipt = testkit::wait_for_value(&what, crate::stack::PATIENCE, || async {
+            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await;
+            receipt.ok().filter(|receipt| !receipt.is_null())
+        });
+        let receipt = receipt.await;
+        ensure!(receipt["status"] == "0x1", "transaction {hash} reverted");
+        Ok(receipt)
+    }
+}
+
+pub fn number(value: &Value) -> Result<u64> {
     let text = value.as_str().context("a number is hex text")?;
     Ok(u64::from_str_radix(text.trim_start_matches("0x"), 16)?)
 }
 
 fn amount(value: &Value) -> Result<u128> {
     let text = value.as_str().context("an amount is hex text")?.trim_start_matches("0x");
-    if text.is_empty() {
-        Ok(0)
-    } else {
-        Ok(u128::from_str_radix(text.trim_start_matches('0'), 16).unwrap_or(0))
-    }
+    let digits = text.trim_start_matches('0');
+    if digits.is_empty() { Ok(0) } else { Ok(u128::from_str_radix(digits, 16)?) }
 }

@@ -4,6 +4,11 @@
 //! started again, and a reader of the chain that shares no code with the services it judges.
 //! Never: a helper that one crate alone could hold; those live with that crate or in `testkit`.
 
+pub mod judge;
 pub mod ledger;
+pub mod load;
 pub mod payments;
+pub mod pool;
+pub mod report;
 pub mod stack;
+pub mod tron;

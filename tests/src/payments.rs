@@ -1,15 +1,19 @@
 //! Withdrawals requested and approved as customers and approvers do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ed25519_dalek::{Signer, SigningKey};
+use futures::future::try_join_all;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
 use rpc::Client;
 use types::{Address, AddressFormat, Payment, PaymentDigest, approval_message};
 
 use crate::stack::Stack;
+
+/// Long enough for leases to run out on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A withdrawal under way, with a destination that no other payment has.
 #[derive(Debug, Clone)]
@@ -21,7 +25,7 @@ pub struct Ordered {
 }
 
 /// Requests and approves withdrawals on one stack.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Customer {
     requester: IntentServiceClient<Client>,
     approvers: Vec<(String, SigningKey, IntentServiceClient<Client>)>,
@@ -40,31 +44,61 @@ impl Customer {
 
     /// Requests a withdrawal and approves it. Calls are repeated while the service is away: both are idempotent.
     pub async fn order(&self, asset: &str, amount: &str) -> Result<Ordered> {
+        self.order_traced(asset, amount, None).await
+    }
+
+    /// As [`Customer::order`], as part of the caller's own trace.
+    pub async fn order_traced(
+        &self,
+        asset: &str,
+        amount: &str,
+        traceparent: Option<&str>,
+    ) -> Result<Ordered> {
         let destination = Address::from_body(AddressFormat::Evm, rand::random());
+        self.order_to("bsc", destination, (asset, amount), traceparent).await
+    }
+
+    /// As [`Customer::order`], on any chain and to a destination of the caller's choice.
+    pub async fn order_to(
+        &self,
+        chain: &str,
+        destination: Address,
+        (asset, amount): (&str, &str),
+        traceparent: Option<&str>,
+    ) -> Result<Ordered> {
         let request = pb::CreateWithdrawalRequest {
             idempotency_key: uuid::Uuid::now_v7().to_string(),
             user_id: uuid::Uuid::now_v7().to_string(),
-            chain: "bsc".to_owned(),
+            chain: chain.to_owned(),
             asset: asset.to_owned(),
             amount: amount.to_owned(),
             destination: destination.to_string(),
             ..Default::default()
         };
         let created = again(|| {
-            let (mut client, request) = (self.requester.clone(), request.clone());
-            async move { client.create_withdrawal(request).await }
+            let (mut client, request) = (self.requester.clone(), in_trace(request.clone(), traceparent));
+            async move { client.create_withdrawal(request?).await }
         })
         .await?;
         let created = created.withdrawal.context("the answer holds no withdrawal")?;
         for (name, key, client) in &self.approvers {
             let request = approval(&created, name, key)?;
             again(|| {
-                let (mut client, request) = (client.clone(), request.clone());
-                async move { client.approve_withdrawal(request).await }
+                let (mut client, request) = (client.clone(), in_trace(request.clone(), traceparent));
+                async move { client.approve_withdrawal(request?).await }
             })
             .await?;
         }
         Ok(Ordered { id: created.id, asset: created.asset, amount_raw: created.amount_raw, destination })
+    }
+
+    /// So many at once, half of them in the native asset and half in a token.
+    pub async fn order_some(&self, count: usize) -> Result<Vec<Ordered>> {
+        let orders = (0..count).map(|n| {
+            let (asset, amount) = if n % 2 == 0 { ("BNB", "0.001") } else { ("USDT", "1.25") };
+            self.order(asset, amount)
+        });
+        try_join_all(orders).await
     }
 
     pub async fn status(&self, id: &str) -> Result<pb::Withdrawal> {
@@ -76,9 +110,9 @@ impl Customer {
         answer.withdrawal.context("the answer holds no withdrawal")
     }
 
-    /// Waits until the withdrawal is completed; any other end is a failure of the test.
-    pub async fn completed(&self, id: &str, patience: Duration) -> Result<pb::Withdrawal> {
-        let what = format!("withdrawal {id} to be completed");
+    /// Waits until the withdrawal has ended, one way or the other.
+    pub async fn ended(&self, id: &str, patience: Duration) -> Result<pb::Withdrawal> {
+        let what = format!("withdrawal {id} to end");
         let ended = testkit::wait_for_value(&what, patience, || async {
             let found = self.status(id).await;
             let waiting = found.as_ref().is_ok_and(|w| {
@@ -87,7 +121,12 @@ impl Customer {
             });
             (!waiting).then_some(found)
         });
-        let found = ended.await?;
+        ended.await
+    }
+
+    /// Waits until the withdrawal is completed; any other end is a failure of the test.
+    pub async fn completed(&self, id: &str, patience: Duration) -> Result<pb::Withdrawal> {
+        let found = self.ended(id, patience).await?;
         let status = found.status();
         ensure!(
             status == pb::WithdrawalStatus::Completed,
@@ -97,6 +136,34 @@ impl Customer {
         );
         Ok(found)
     }
+
+    /// Waits for one after the other: hundreds of them asking at once would slow down what they wait for.
+    pub async fn all_completed(&self, orders: &[Ordered]) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        for order in orders {
+            self.completed(&order.id, deadline.saturating_duration_since(Instant::now())).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the withdrawal shows why it does not move; the reason.
+    pub async fn blocked(&self, id: &str) -> Result<String> {
+        let what = format!("withdrawal {id} to say what it waits for");
+        let reason = testkit::wait_for_value(&what, PATIENCE, || async {
+            let found = self.status(id).await.ok()?;
+            (!found.blocked_reason.is_empty()).then_some(found.blocked_reason)
+        });
+        Ok(reason.await)
+    }
+}
+
+fn in_trace<T>(message: T, traceparent: Option<&str>) -> Result<tonic::Request<T>, tonic::Status> {
+    let mut request = tonic::Request::new(message);
+    if let Some(text) = traceparent {
+        let value = text.parse().map_err(|_| tonic::Status::invalid_argument("traceparent"))?;
+        request.metadata_mut().insert("traceparent", value);
+    }
+    Ok(request)
 }
 
 fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::ApproveWithdrawalRequest> {
@@ -117,12 +184,12 @@ fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::Appr
 }
 
 /// Repeats a call while the service cannot be reached: it is being killed and started again by the test.
-async fn again<T, F, Fut>(call: F) -> Result<T>
+pub async fn again<T, F, Fut>(call: F) -> Result<T>
 where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
-    let answer = testkit::wait_for_value("the service to answer", Duration::from_secs(60), || async {
+    let answer = testkit::wait_for_value("the service to answer", PATIENCE, || async {
         match call().await {
             Err(status) if passing(&status) => None,
             other => Some(other),

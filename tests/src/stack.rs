@@ -1,15 +1,23 @@
 //! A whole stack in a directory of its own, and the means to hurt it.
+//!
+//! Started by the real `bursar` and driven from its `stack.json`, as any stranger would. Methods take `&self`, so that several
+//! services can be hurt at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, User, geteuid};
 use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
+
+/// How long a part may take to end or to answer again, on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One process of the stack, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,19 +36,22 @@ pub struct Part {
 struct File {
     parts: BTreeMap<String, Part>,
     api_keys: BTreeMap<String, String>,
+    databases: BTreeMap<String, String>,
 }
 
 /// A running stack; stopped, and its directory removed, when dropped.
 #[derive(Debug)]
 pub struct Stack {
     dir: tempfile::TempDir,
-    file: File,
-    /// Services that the test itself started again.
-    restarted: BTreeMap<String, std::process::Child>,
+    file: Mutex<File>,
+    /// What the test itself started, by the name of the part, or the name given to a second copy.
+    started: Mutex<BTreeMap<String, Child>>,
+    /// Which of these run with an environment that is not the recorded one, or beside the recorded process.
+    altered: Mutex<BTreeSet<String>>,
 }
 
 /// The directory of the built programs: test binaries lie in a folder below it.
-fn bin_dir() -> Result<PathBuf> {
+pub fn bin_dir() -> Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let dir = exe.parent().and_then(Path::parent).context("a test binary lies two folders deep")?;
     Ok(dir.to_owned())
@@ -62,77 +73,202 @@ fn bursar(data: &Path, arguments: &[&str]) -> Result<()> {
     )
 }
 
+fn read(dir: &Path) -> Result<File> {
+    let text = std::fs::read_to_string(dir.join("stack.json"))?;
+    Ok(serde_json::from_str(&text)?)
+}
+
 impl Stack {
     /// Starts everything and waits until it is ready.
     pub fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("bursar-stack-").tempdir()?;
-        bursar(dir.path(), &["up", "--detach"])?;
-        let text = std::fs::read_to_string(dir.path().join("stack.json"))?;
-        Ok(Self { dir, file: serde_json::from_str(&text)?, restarted: BTreeMap::new() })
+        Self::start_in(tempfile::Builder::new().prefix("bursar-stack-").tempdir()?)
     }
 
-    pub fn part(&self, name: &str) -> Result<&Part> {
-        self.file.parts.get(name).with_context(|| format!("stack.json names no {name}"))
+    /// Starts everything in a directory that the test has prepared.
+    pub fn start_in(dir: tempfile::TempDir) -> Result<Self> {
+        Self::start_with(dir, "inline")
+    }
+
+    /// Starts everything, with the workers as processes of their own under the orchestrator.
+    pub fn start_orchestrated() -> Result<Self> {
+        Self::start_with(tempfile::Builder::new().prefix("bursar-stack-").tempdir()?, "orchestrated")
+    }
+
+    fn start_with(dir: tempfile::TempDir, workers: &str) -> Result<Self> {
+        bursar(dir.path(), &["up", "--detach", "--workers", workers])?;
+        let file = Mutex::new(read(dir.path())?);
+        Ok(Self { dir, file, started: Mutex::default(), altered: Mutex::default() })
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn part(&self, name: &str) -> Result<Part> {
+        let file = held(&self.file);
+        file.parts.get(name).cloned().with_context(|| format!("stack.json names no {name}"))
+    }
+
+    /// Where a service keeps its data, as the role that owns it.
+    pub fn database(&self, name: &str) -> Result<String> {
+        let file = held(&self.file);
+        file.databases.get(name).cloned().with_context(|| format!("stack.json names no database {name}"))
     }
 
     /// A channel to a service in somebody's name.
     pub fn client(&self, service: &str, who: &str) -> Result<Client> {
-        let key = self.file.api_keys.get(who).with_context(|| format!("stack.json has no key of {who}"))?;
-        let config = ClientConfig::new(self.part(service)?.url.clone()).with_key(Secret::new(key.clone()));
-        Ok(connect_lazy(&config)?)
+        let url = self.part(service)?.url;
+        let key = held(&self.file).api_keys.get(who).cloned();
+        let key = key.with_context(|| format!("stack.json has no key of {who}"))?;
+        Ok(connect_lazy(&ClientConfig::new(url).with_key(Secret::new(key)))?)
     }
 
     pub fn approver_seed(&self, name: &str) -> Result<[u8; 32]> {
-        let file = self.dir.path().join("approvers").join(format!("{name}.key"));
+        let file = self.dir().join("approvers").join(format!("{name}.key"));
         let bytes = hex::decode(std::fs::read_to_string(file)?.trim())?;
         bytes.try_into().ok().context("a seed has 32 bytes")
     }
 
+    /// The file with a service's settings.
+    pub fn config(&self, service: &str) -> PathBuf {
+        self.dir().join("config").join(format!("{service}.toml"))
+    }
+
+    /// The last lines that a part wrote, for a failure's message.
+    pub fn tail(&self, name: &str) -> String {
+        let log = self.part(name).map(|part| part.log).unwrap_or_default();
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
     /// `kill -9`, and waits until the process is gone.
-    pub fn kill(&mut self, service: &str) -> Result<()> {
-        match self.restarted.get_mut(service) {
-            Some(child) => {
-                child.kill()?;
-                child.wait()?;
+    pub fn kill(&self, name: &str) -> Result<()> {
+        self.end(name, Signal::SIGKILL).map(drop)
+    }
+
+    /// Sends a signal and waits for the end; how it ended, where the process is a child of the test.
+    pub fn end(&self, name: &str, signal: Signal) -> Result<Option<ExitStatus>> {
+        let child = held(&self.started).remove(name);
+        match child {
+            Some(mut child) => {
+                let pid = Pid::from_raw(i32::try_from(child.id())?);
+                // An error means that it ended before the signal, which is what we want.
+                let _ = kill(pid, signal);
+                let deadline = Instant::now() + PATIENCE;
+                loop {
+                    if let Some(status) = child.try_wait()? {
+                        return Ok(Some(status));
+                    }
+                    if Instant::now() > deadline {
+                        child.kill()?;
+                        bail!("{name} does not end on {signal}");
+                    }
+                    std::thread::yield_now();
+                }
             }
             None => {
-                let pid = Pid::from_raw(self.part(service)?.pid);
-                // Gone already is what we want.
-                let _ = kill(pid, Signal::SIGKILL);
+                let pid = Pid::from_raw(self.part(name)?.pid);
+                let _ = kill(pid, signal);
                 wait_gone(pid)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts a part again by its recorded command and environment, with some more environment of ours.
+    pub fn start_again(&self, name: &str, extra: &[(&str, &str)]) -> Result<()> {
+        self.start_copy(name, name, extra)
+    }
+
+    /// Starts another process of a service beside the first one, under a name of its own.
+    pub fn start_copy(&self, service: &str, name: &str, extra: &[(&str, &str)]) -> Result<()> {
+        let part = self.part(service)?;
+        let (program, arguments) = part.command.split_first().context("stack.json records no command")?;
+        let log = std::fs::OpenOptions::new().append(true).create(true).open(&part.log)?;
+        let mut command = Command::new(program);
+        command.args(arguments).envs(&part.env).envs(extra.iter().copied());
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // Each stands where the launcher had put it, by which `bursar down` knows it again.
+        let home = if is_ground(service) { self.dir().join(service) } else { self.dir().to_owned() };
+        command.current_dir(home);
+        // PostgreSQL refuses to run as root, so the launcher ran it as the user of Debian's package.
+        if service == "postgres" && geteuid().is_root() {
+            let user = User::from_name("postgres")?.context("there is no user postgres")?;
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).current_dir("/");
+        }
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        if let Some(mut earlier) = held(&self.started).insert(name.to_owned(), child) {
+            // It has ended, or the caller wants it gone.
+            let _ = earlier.kill();
+            earlier.wait()?;
+        }
+        let is_plain = extra.is_empty() && service == name;
+        let mut altered = held(&self.altered);
+        if is_plain {
+            altered.remove(name)
+        } else {
+            altered.insert(name.to_owned())
+        };
+        Ok(())
+    }
+
+    /// Brings every service back to the way `stack.json` records it.
+    pub fn restore(&self) -> Result<()> {
+        let altered = std::mem::take(&mut *held(&self.altered));
+        for name in altered {
+            let is_recorded = held(&self.file).parts.contains_key(&name);
+            // A second copy that the test has ended itself is gone already.
+            if is_recorded || held(&self.started).contains_key(&name) {
+                self.end(&name, Signal::SIGTERM)?;
+            }
+            if is_recorded {
+                self.start_again(&name, &[])?;
             }
         }
         Ok(())
     }
 
-    /// Starts a service again by its recorded command and environment, with some more environment of ours.
-    pub fn start_again(&mut self, service: &str, extra: &[(&str, &str)]) -> Result<()> {
-        let part = self.part(service)?.clone();
-        let (program, arguments) = part.command.split_first().context("stack.json records no command")?;
-        let log = std::fs::OpenOptions::new().append(true).create(true).open(&part.log)?;
-        let child = Command::new(program)
-            .args(arguments)
-            .current_dir(self.dir.path())
-            .envs(&part.env)
-            .envs(extra.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {service} again"))?;
-        self.restarted.insert(service.to_owned(), child);
+    /// Has `bursar` itself start a service again, and waits until it serves.
+    pub fn restart(&self, service: &str) -> Result<()> {
+        held(&self.started).remove(service).map_or(Ok(()), |mut child| {
+            let _ = child.kill();
+            child.wait().map(drop)
+        })?;
+        bursar(self.dir(), &["up", "--restart", service])?;
+        *held(&self.file) = read(self.dir())?;
         Ok(())
     }
 
-    /// The process of a service that the test itself started.
-    pub fn started(&mut self, service: &str) -> Result<&mut std::process::Child> {
-        self.restarted.get_mut(service).with_context(|| format!("{service} was not started here"))
+    /// How a process that the test started has ended, once it has.
+    pub fn ended(&self, name: &str) -> Result<Option<ExitStatus>> {
+        let mut started = held(&self.started);
+        let child = started.get_mut(name).with_context(|| format!("{name} was not started here"))?;
+        Ok(child.try_wait()?)
+    }
+
+    /// Waits until a service says of itself that it serves.
+    pub async fn serving(&self, service: &str) -> Result<()> {
+        let url = self.part(service)?.url;
+        self.serving_at(service, &url).await
+    }
+
+    pub async fn serving_at(&self, name: &str, url: &str) -> Result<()> {
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
+        let health = format!("{url}/readyz");
+        testkit::wait_for(&format!("{name} to serve"), PATIENCE, || async {
+            http.get(&health).send().await.is_ok_and(|answer| answer.status().is_success())
+        })
+        .await;
+        Ok(())
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        for child in self.restarted.values_mut() {
+        let mut started = std::mem::take(&mut *held(&self.started));
+        // Databases and nodes are left to the launcher, which stops services before what they stand on.
+        for (_, child) in started.iter_mut().filter(|(name, _)| !is_ground(name)) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -140,11 +276,24 @@ impl Drop for Stack {
             // A panic here would hide the test's own failure.
             eprintln!("cannot stop the stack: {error:#}");
         }
+        for child in started.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
+fn is_ground(name: &str) -> bool {
+    matches!(name, "postgres" | "mongodb" | "redis" | "bsc" | "tron")
+}
+
+/// A test that panicked leaves nothing half-written behind these locks.
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn wait_gone(pid: Pid) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while kill(pid, None).is_ok() {
         // A zombie whose parent has not looked yet is as dead as it gets.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -32,6 +32,11 @@ const TOOL_LIBS: &[&str] = &["chain", "db", "devstack", "proto", "rpc", "telemet
 
 const TOOLS: &[&str] = &["bench", "bursar", "tron-devnet"];
 
+/// A tool that is a worker: it runs on the workers' runtime and reads its configuration as the services do, and reaches no
+/// chain and no database server.
+const WORKERS: &[(&str, &[&str])] =
+    &[("float-worker", &["proto", "rpc", "service", "telemetry", "types", "worker"])];
+
 /// The benchmark measures the signer's own signing code, beside the whole gateway over its contract.
 const MEASURED: (&str, &str) = ("bench", "signer-gateway");
 
@@ -52,8 +57,9 @@ fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let measured = (*name == MEASURED.0).then_some(MEASURED.1);
         (*name, TOOL_LIBS.iter().copied().chain(measured).collect())
     });
+    let workers = WORKERS.iter().map(|(name, deps)| (*name, deps.iter().copied().collect()));
     let tests = ("tests", ["proto", "rpc", "testkit", "types"].into());
-    libs.chain(services).chain(tools).chain([tests]).collect()
+    libs.chain(services).chain(tools).chain(workers).chain([tests]).collect()
 }
 
 fn edges(package: &Package, ours: &BTreeSet<String>, dev: bool) -> Vec<String> {

@@ -13,7 +13,13 @@ mod mongo;
 mod postgres;
 mod redis;
 mod scratch;
+mod sql;
 mod wait;
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    devstack::free_port().unwrap_or_else(|error| panic!("no port is free: {error}"))
+}
 
 pub use anvil::{Chain, anvil};
 pub use devstack::{AnvilOptions, Mining};
@@ -22,4 +28,5 @@ pub use mongo::{MongoDatabase, mongo};
 pub use postgres::{Database, PostgresServer, postgres, postgres_server};
 pub use redis::{RedisNamespace, RedisServer, redis, redis_server};
 pub use scratch::scratch_dir;
+pub use sql::execute;
 pub use wait::{wait_for, wait_for_value};

@@ -100,6 +100,11 @@ impl FaultProxy {
         self.book.add(rule);
     }
 
+    /// Puts these in the place of all rules, in one step: no call passes in between. What was held is released.
+    pub fn replace_rules(&self, rules: impl IntoIterator<Item = Rule>) {
+        self.book.replace(rules.into_iter().collect());
+    }
+
     /// How many calls of this JSON-RPC method or path have arrived, whatever became of them.
     pub fn calls(&self, what: &str) -> u64 {
         self.book.calls(what)

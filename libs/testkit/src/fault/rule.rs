@@ -150,7 +150,11 @@ impl Book {
     }
 
     pub(super) fn clear(&self) {
-        for rule in self.pages().rules.drain(..) {
+        self.replace(Vec::new());
+    }
+
+    pub(super) fn replace(&self, rules: Vec<Rule>) {
+        for rule in std::mem::replace(&mut self.pages().rules, rules) {
             match rule.upset {
                 Upset::Held(hold) | Upset::ReplyHeld(hold) => hold.release(),
                 Upset::Pass

@@ -1,0 +1,200 @@
+//! After every run: what the chain shows is held against what was ordered and against what the services say of themselves.
+//!
+//! Owns the five invariants, and knows the services only by their contracts:
+//! - I1 each payment has one transfer, of the exact amount, and nothing else left our wallets;
+//! - I2 one nonce per payment, unless what was signed at the old one is proven void, and one payment per nonce;
+//! - I3 every transaction of our wallets is one whose bytes and hash were stored;
+//! - I4 the services say what the chain says;
+//! - I5 nothing is stuck in silence: every job has ended or is parked with its reason, no lane holds an open nonce.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use proto::execution::v1 as ex;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
+use proto::signer::v1 as sg;
+use proto::signer::v1::signer_service_client::SignerServiceClient;
+
+use crate::ledger::{Ledger, Node};
+use crate::payments::{Customer, Ordered, again};
+use crate::stack::Stack;
+
+/// Two services learn of a final payment one after the other; a message of a killed one waits for its lease.
+const SETTLING: Duration = Duration::from_secs(150);
+
+/// What a test has done on purpose and the judge must not be surprised by.
+#[derive(Debug, Default)]
+pub struct Expected {
+    /// Transactions that somebody else sent from our wallets.
+    pub foreign: BTreeSet<String>,
+    /// Whether jobs may have been parked for a person.
+    pub parked: bool,
+}
+
+/// Judges the whole stack; `orders` are the payments that must have been made.
+pub async fn judge(stack: &Stack, customer: &Customer, orders: &[Ordered]) -> Result<Ledger> {
+    judge_but(stack, customer, orders, &Expected::default()).await
+}
+
+/// As [`judge`], with something that the test has done on purpose.
+pub async fn judge_but(
+    stack: &Stack,
+    customer: &Customer,
+    orders: &[Ordered],
+    expected: &Expected,
+) -> Result<Ledger> {
+    let mut execution = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
+    let node = stack.part("bsc")?.url;
+    settled(&execution, &node, expected).await?;
+    let ledger = Ledger::read(&node).await?;
+    ledger.paid_once(orders)?;
+    let jobs = jobs(&execution).await?;
+    let mut known = BTreeSet::new();
+    let mut owners: BTreeMap<(String, u64), String> = BTreeMap::new();
+    for job in &jobs {
+        one_nonce(job, &mut owners)?;
+        as_the_chain_says(job, &ledger)?;
+        known.extend(job.attempts.iter().map(|attempt| attempt.tx_hash.to_lowercase()));
+    }
+    let lanes = execution.list_lanes(ex::ListLanesRequest::default()).await?.into_inner().lanes;
+    for lane in lanes {
+        for sent in ledger.sent_by(&lane.address) {
+            ensure!(
+                known.contains(&sent.hash) || expected.foreign.contains(&sent.hash),
+                "{} of wallet {} is on the chain, and execution never stored it",
+                sent.hash,
+                lane.address
+            );
+        }
+    }
+    for order in orders {
+        let told = customer.status(&order.id).await?;
+        let paid = ledger.transaction(&told.final_tx_hash);
+        let paid = paid.with_context(|| format!("{} names {:?}", order.id, told.final_tx_hash))?;
+        ensure!(paid.succeeded, "{} was completed by {}, which failed", order.id, paid.hash);
+        ensure!(paid.block == told.final_block, "{} names another block", order.id);
+    }
+    let mut signer = SignerServiceClient::new(stack.client("signer-gateway", "auditor")?);
+    let audit = signer.verify_audit(sg::VerifyAuditRequest::default()).await?.into_inner();
+    ensure!(audit.intact, "the signer's log is broken at {}: {}", audit.first_bad_sequence, audit.problem);
+    nothing_parked_in_an_outbox(stack).await?;
+    Ok(ledger)
+}
+
+/// Waits until every job has come to rest and no lane holds a nonce that the chain has not used.
+async fn settled(
+    execution: &ExecutionServiceClient<rpc::Client>,
+    node: &str,
+    expected: &Expected,
+) -> Result<()> {
+    let node = Node::new(node)?;
+    let mut open = vec![ex::JobStatus::Pending, ex::JobStatus::Processing, ex::JobStatus::Confirming];
+    if !expected.parked {
+        open.push(ex::JobStatus::Parked);
+    }
+    let open: Vec<i32> = open.into_iter().map(i32::from).collect();
+    testkit::wait_for("every job to end and every lane to close", SETTLING, || async {
+        let mut client = execution.clone();
+        let request = ex::ListJobsRequest { statuses: open.clone(), ..Default::default() };
+        let Ok(jobs) = client.list_jobs(request).await else { return false };
+        let Ok(lanes) = client.list_lanes(ex::ListLanesRequest::default()).await else { return false };
+        for lane in lanes.into_inner().lanes {
+            let used = node.nonce(&lane.address).await.unwrap_or_default();
+            if !lane.halted_reason.is_empty() || !lane.open_nonces.is_empty() || used != lane.next_nonce {
+                return false;
+            }
+        }
+        jobs.into_inner().jobs.is_empty()
+    })
+    .await;
+    Ok(())
+}
+
+/// Every job with its attempts.
+pub async fn jobs(execution: &ExecutionServiceClient<rpc::Client>) -> Result<Vec<ex::Job>> {
+    let mut jobs = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let page = again(|| {
+            let mut client = execution.clone();
+            let request =
+                ex::ListJobsRequest { page_size: 500, page_token: page_token.clone(), ..Default::default() };
+            async move { client.list_jobs(request).await }
+        })
+        .await?;
+        for job in page.jobs {
+            jobs.push(job_of(execution, ex::get_job_request::Key::JobId(job.id)).await?);
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(jobs);
+        }
+    }
+}
+
+/// One job with its attempts.
+pub async fn job_of(
+    execution: &ExecutionServiceClient<rpc::Client>,
+    key: ex::get_job_request::Key,
+) -> Result<ex::Job> {
+    let answer = again(|| {
+        let (mut client, key) = (execution.clone(), key.clone());
+        async move { client.get_job(ex::GetJobRequest { key: Some(key) }).await }
+    });
+    answer.await?.job.context("the answer holds no job")
+}
+
+fn one_nonce(job: &ex::Job, owners: &mut BTreeMap<(String, u64), String>) -> Result<()> {
+    use ex::AttemptStatus as S;
+    let stored = job.attempts.iter().filter(|attempt| !attempt.tx_hash.is_empty());
+    // What was proven void or ended without effect has given its nonce up, and a cancellation pays nobody.
+    let live = stored.clone().filter(|attempt| {
+        attempt.kind() == ex::AttemptKind::Pay && !matches!(attempt.status(), S::Void | S::Reverted)
+    });
+    let nonces: BTreeSet<u64> = live.filter_map(|attempt| attempt.nonce).collect();
+    ensure!(nonces.len() <= 1, "job {} was signed at the nonces {nonces:?}", job.id);
+    for attempt in stored {
+        ensure!(!attempt.raw_transaction.is_empty(), "job {} has a hash without bytes", job.id);
+        let Some(nonce) = attempt.nonce else { continue };
+        let owner = owners.entry((job.from_address.clone(), nonce)).or_insert_with(|| job.id.clone());
+        ensure!(*owner == job.id, "nonce {nonce} of {} serves {owner} and {}", job.from_address, job.id);
+    }
+    Ok(())
+}
+
+fn as_the_chain_says(job: &ex::Job, ledger: &Ledger) -> Result<()> {
+    let landed: Vec<_> = job
+        .attempts
+        .iter()
+        .filter_map(|attempt| Some((attempt, ledger.transaction(&attempt.tx_hash)?)))
+        .collect();
+    let pays =
+        landed.iter().filter(|(attempt, tx)| attempt.kind() == ex::AttemptKind::Pay && tx.succeeded).count();
+    match job.status() {
+        ex::JobStatus::Confirmed => {
+            let (_, tx) = landed
+                .iter()
+                .find(|(attempt, _)| attempt.tx_hash == job.tx_hash)
+                .with_context(|| format!("job {} is confirmed by {:?}", job.id, job.tx_hash))?;
+            ensure!(tx.succeeded, "job {} is confirmed by a transaction that failed", job.id);
+        }
+        ex::JobStatus::Failed => ensure!(pays == 0, "job {} is called failed and was paid", job.id),
+        ex::JobStatus::Parked => {
+            ensure!(!job.error.is_empty(), "job {} is parked without a reason", job.id);
+        }
+        other => anyhow::bail!("job {} is still {}", job.id, other.as_str_name()),
+    }
+    Ok(())
+}
+
+async fn nothing_parked_in_an_outbox(stack: &Stack) -> Result<()> {
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    for service in ["intent", "execution", "confirmation"] {
+        let text = http.get(format!("{}/metrics", stack.part(service)?.url)).send().await?.text().await?;
+        for line in text.lines().filter(|line| line.starts_with("bursar_outbox_parked_lanes")) {
+            ensure!(line.ends_with(" 0"), "{service} gave a message up: {line}");
+        }
+    }
+    Ok(())
+}

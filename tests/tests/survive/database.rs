@@ -1,0 +1,80 @@
+//! The database of all services goes away and comes back.
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use nix::sys::signal::Signal;
+use testkit::FaultProxy;
+use tests::judge::judge;
+use tests::load::{BOTH, under_load};
+use tests::payments::PATIENCE;
+use tests::stack::Stack;
+
+use crate::support::{PACE, Scene};
+
+const SERVICES: [&str; 4] = ["intent", "execution", "signer-gateway", "confirmation"];
+
+/// Fast shutdown breaks every transaction off; immediate is a crash whose log is replayed at the start.
+const RESTARTS: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGINT, Signal::SIGQUIT];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_restarted_under_load_loses_and_doubles_nothing() -> Result<()> {
+    let scene = Scene::new().await?;
+    let restarting = async {
+        for signal in RESTARTS {
+            scene.stack.end("postgres", signal)?;
+            scene.stack.start_again("postgres", &[])?;
+            // Paid from end to end again before the next blow.
+            let order = scene.customer.order("BNB", "0.001").await?;
+            scene.customer.completed(&order.id, PATIENCE).await?;
+        }
+        Ok(())
+    };
+    let ((), paid) = under_load(&scene.customer, BOTH, PACE, restarting).await?;
+    scene.customer.all_completed(&paid).await?;
+    judge(&scene.stack, &scene.customer, &paid).await?;
+    scene.done();
+    Ok(())
+}
+
+async fn ready(stack: &Stack, service: &str, wanted: bool) -> Result<()> {
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let url = format!("{}/readyz", stack.part(service)?.url);
+    testkit::wait_for(&format!("{service} to notice its database"), PATIENCE, || async {
+        http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success() == wanted)
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_whose_acknowledgement_is_lost_are_not_done_twice() -> Result<()> {
+    let scene = Scene::new().await?;
+    let mut proxies = Vec::new();
+    for (service, database) in SERVICES.into_iter().zip(["intent", "execution", "signer", "confirmation"]) {
+        let url = scene.stack.database(database)?;
+        let (credentials, rest) = url.rsplit_once('@').unwrap_or_default();
+        let (address, name) = rest.split_once('/').unwrap_or_default();
+        let proxy = FaultProxy::tcp(address).await;
+        let variable = format!("BURSAR_{}__DATABASE__URL", service.to_uppercase().replace('-', "_"));
+        scene.stack.end(service, Signal::SIGTERM)?;
+        let url = format!("{credentials}@{}/{name}", proxy.address());
+        scene.stack.start_again(service, &[(&variable, &url)])?;
+        proxies.push((service, proxy));
+    }
+    try_join_all(SERVICES.map(|service| scene.stack.serving(service))).await?;
+    let losing = async {
+        for (service, proxy) in &proxies {
+            // What was sent arrives and is done; the connection breaks instead of bringing the answer.
+            proxy.lose_replies().await;
+            ready(&scene.stack, service, false).await?;
+            proxy.pass().await;
+            ready(&scene.stack, service, true).await?;
+        }
+        Ok(())
+    };
+    let ((), paid) = under_load(&scene.customer, BOTH, PACE, losing).await?;
+    scene.customer.all_completed(&paid).await?;
+    judge(&scene.stack, &scene.customer, &paid).await?;
+    scene.done();
+    Ok(())
+}

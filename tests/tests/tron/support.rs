@@ -1,0 +1,68 @@
+//! A stack that is quick to try again, and payments to strangers.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::StreamExt as _;
+use proto::intent::v1::WithdrawalStatus;
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use tests::payments::{Customer, Ordered};
+use tests::stack::Stack;
+use tests::tron::tune;
+use types::{Address, AddressFormat};
+
+/// Customers at the same time.
+const CUSTOMERS: usize = 24;
+/// How long everything may take to be paid once nothing breaks any more.
+pub(crate) const AFTERWARDS: Duration = Duration::from_secs(150);
+
+/// A stack whose services are quick to try again and whose windows are short, so that their ends are seen.
+pub(crate) async fn quick_stack() -> Result<Stack> {
+    let stack = Stack::start()?;
+    tune(
+        &stack.config("execution"),
+        "window_ms = 8000\nnode_timeout_ms = 1500\nworkers = { lease_ms = 4000, resend_after_ms = 1500 }\n\
+         [retry]\nwithdrawal = { base_ms = 300, cap_ms = 1000, max_tries = 40 }\nwait = { base_ms = 200, cap_ms = 1000 }",
+    )?;
+    tune(
+        &stack.config("confirmation"),
+        "[follow]\nvoid_check_ms = 500\nretry_ms = 300\nlease_ms = 3000\nnode_timeout_ms = 1500",
+    )?;
+    for service in ["execution", "confirmation"] {
+        stack.kill(service)?;
+        stack.start_again(service, &[])?;
+        stack.serving(service).await?;
+    }
+    Ok(stack)
+}
+
+pub(crate) fn stranger(dice: &mut StdRng) -> Address {
+    Address::from_body(AddressFormat::Tron, dice.random())
+}
+
+/// So many payments, half of them in TRX and half in the token, each to a stranger.
+pub(crate) async fn order_some(customer: &Customer, dice: &mut StdRng, count: usize) -> Result<Vec<Ordered>> {
+    let wanted: Vec<(Address, &str)> =
+        (0..count).map(|n| (stranger(dice), if n % 2 == 0 { "TRX" } else { "USDT" })).collect();
+    let orders = wanted.into_iter().map(|(to, asset)| customer.order_to("tron", to, (asset, "1.25"), None));
+    futures::stream::iter(orders).buffer_unordered(CUSTOMERS).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+/// Waits until the last of these has reached execution.
+pub(crate) async fn enqueued(customer: &Customer, orders: &[Ordered]) -> Result<()> {
+    for order in orders {
+        testkit::wait_for("a withdrawal to be queued", AFTERWARDS, || async {
+            customer.status(&order.id).await.is_ok_and(|told| told.status() != WithdrawalStatus::Approved)
+        })
+        .await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn customer_knows(customer: &Customer, orders: &[Ordered]) -> Result<()> {
+    for order in orders {
+        customer.ended(&order.id, AFTERWARDS).await?;
+    }
+    Ok(())
+}
