@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::VerifyingKey;
@@ -28,7 +29,7 @@ pub struct Config {
     /// How long the ledger waits for its database before a batch counts as lost.
     pub ledger_timeout: Duration,
     /// What may be signed.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
 }
 
 impl Config {
@@ -44,7 +45,12 @@ impl Config {
         };
         let timeout_ms = reader.section("ledger").within("timeout_ms", 10_000u64, 100..=60_000);
         let policy = policy(reader);
-        Some(Self { unseal_key, kdf, ledger_timeout: Duration::from_millis(timeout_ms), policy: policy? })
+        Some(Self {
+            unseal_key,
+            kdf,
+            ledger_timeout: Duration::from_millis(timeout_ms),
+            policy: Arc::new(policy?),
+        })
     }
 }
 

@@ -28,7 +28,6 @@ use zeroize::Zeroizing;
 
 use crate::config::Config;
 use crate::group::Groups;
-use crate::policy::Policy;
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/signer-gateway");
 
@@ -53,13 +52,13 @@ impl service::Service for SignerGateway {
 
     async fn serve(ctx: service::Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
-        let (policy_sender, policy) = watch::channel(Arc::new(config.policy.clone()));
+        let policy = signing::PolicySource::new(ctx.config_changes());
         let groups = Arc::new(Groups::new(ctx.pool(), config.kdf));
         let (gateway, clerk) =
             rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy, config.ledger_timeout);
         ctx.spawn("ledger", |stop| clerk.run(stop));
         let changes = ctx.config_changes();
-        ctx.spawn("policy reload", |stop| follow(changes, policy_sender, stop));
+        ctx.spawn("policy reload", |stop| announce(changes, stop));
         if let Some(key) = &config.unseal_key {
             let key = Zeroizing::new(key.expose().to_owned());
             unseal_at_start(&groups, key, &ctx.shutdown()).await?;
@@ -77,15 +76,13 @@ impl service::Service for SignerGateway {
     }
 }
 
-/// Hands each valid reload's policy to the rules.
-async fn follow(
+/// Says when the rules were replaced. They are in force as soon as the settings are.
+async fn announce(
     mut changes: watch::Receiver<Arc<Config>>,
-    policy: watch::Sender<Arc<Policy>>,
     stop: CancellationToken,
 ) -> Result<(), std::convert::Infallible> {
     while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
         let config = Arc::clone(&changes.borrow_and_update());
-        policy.send_replace(Arc::new(config.policy.clone()));
         tracing::info!(chains = config.policy.chains.len(), "signing policy replaced");
     }
     Ok(())

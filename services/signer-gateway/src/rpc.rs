@@ -1,5 +1,6 @@
 //! protobuf <-> use cases, nothing else. Each handler identifies, parses, calls, converts.
 
+mod many;
 mod parse;
 mod show;
 mod status;
@@ -61,6 +62,16 @@ impl SignerService for Gateway {
         let parsed = parse::signing_request(request.into_inner())?;
         let signed = self.signing.sign(&caller, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::signed(signed)))
+    }
+
+    async fn sign_transactions(
+        &self,
+        request: Request<pb::SignTransactionsRequest>,
+    ) -> Result<Response<pb::SignTransactionsResponse>, Status> {
+        let caller = name(&request)?;
+        let parsed = parse::signing_requests(request.into_inner())?;
+        let outcomes = many::sign(&self.signing, &caller, parsed).await;
+        Ok(Response::new(pb::SignTransactionsResponse { outcomes }))
     }
 
     async fn simulate_policy(

@@ -12,16 +12,23 @@ use zeroize::Zeroizing;
 use super::repo::{NewGroup, StoredGroup};
 use super::{DerivedAddress, Group, GroupError, GroupName, repo};
 use crate::audit::{self, Decision, Draft};
-use crate::keys::{Coin, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
+use crate::keys::{Coin, Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
 use crate::policy::GroupPurpose;
 use crate::seal::{KdfParams, KeySeal, LocalSeal, SealContext, SealError};
+
+/// What opens sealed seeds, and until when what it opened may be used.
+#[derive(Clone)]
+struct Opened {
+    seal: Arc<dyn KeySeal>,
+    epoch: Epoch,
+}
 
 /// The groups of this process's database, and the keys in its memory.
 pub struct Groups {
     pool: PgPool,
     kdf: KdfParams,
     ring: KeyRing,
-    seal: RwLock<Option<Arc<dyn KeySeal>>>,
+    seal: RwLock<Option<Opened>>,
     purposes: RwLock<HashMap<WalletGroupId, GroupPurpose>>,
     /// One at a time: each attempt takes the key derivation's memory.
     unsealing: tokio::sync::Mutex<()>,
@@ -64,15 +71,15 @@ impl Groups {
                 return Err(error);
             }
         };
-        let seal: Arc<dyn KeySeal> = Arc::new(seal);
+        let opened = Opened { seal: Arc::new(seal), epoch: self.ring.epoch() };
         let groups = repo::all(&self.pool).await?;
         let detail = json!({"groups": groups.len()});
         // The log comes first: keys that nobody was told of must not become usable.
         self.note(draft(caller, "unseal", Decision::Allowed, "unseal.opened", &detail)).await?;
         for stored in &groups {
-            self.open_group(seal.as_ref(), stored).await?;
+            self.open_group(&opened, stored).await?;
         }
-        *self.seal.write().unwrap_or_else(PoisonError::into_inner) = Some(seal);
+        *self.seal.write().unwrap_or_else(PoisonError::into_inner) = Some(opened);
         tracing::info!(groups = groups.len(), caller, "unsealed");
         Ok(groups.len())
     }
@@ -96,12 +103,20 @@ impl Groups {
         }
     }
 
-    /// Wipes every key from memory, whatever else happens.
+    /// Wipes every key from memory, whatever else happens. When it returns nothing is signed any more: keys that requests took
+    /// before are useless at once, and the log's entry makes a batch that was signed and not yet written start over.
     pub async fn seal(&self, caller: &str) -> Result<(), GroupError> {
-        *self.seal.write().unwrap_or_else(PoisonError::into_inner) = None;
-        self.ring.clear();
+        self.close();
+        // An unsealing that was under way must not finish behind our back.
+        let _one = self.unsealing.lock().await;
+        self.close();
         tracing::warn!(caller, "sealed");
         self.note(draft(caller, "seal", Decision::Allowed, "seal.closed", &json!({}))).await
+    }
+
+    fn close(&self) {
+        *self.seal.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.ring.clear();
     }
 
     /// Makes a group with a fresh seed. The phrase is returned for the caller to show once or to wipe.
@@ -147,10 +162,10 @@ impl Groups {
     }
 
     async fn store(&self, intake: &Intake<'_>, seed: &Seed) -> Result<Group, GroupError> {
-        let seal = self.current_seal()?;
+        let opened = self.opened()?;
         let id = WalletGroupId::new();
         let fingerprint = fingerprint(seed)?;
-        let sealed = seal.seal(seed.expose(), SealContext::current(id)).await?;
+        let sealed = opened.seal.seal(seed.expose(), SealContext::current(id)).await?;
         let mut tx = self.pool.begin().await?;
         let new = NewGroup {
             id,
@@ -170,7 +185,11 @@ impl Groups {
         let draft = draft(intake.caller, intake.action, Decision::Allowed, "group.stored", &detail);
         audit::append_in(&mut tx, vec![draft]).await?;
         tx.commit().await?;
-        self.keep(id, intake.purpose, seed)?;
+        match self.keep(id, intake.purpose, seed, &opened.epoch) {
+            // Sealed meanwhile: the group is stored all the same, and opened with the others.
+            Ok(()) | Err(GroupError::Sealed) => {}
+            Err(error) => return Err(error),
+        }
         let stored = repo::by_id(&self.pool, id).await?.ok_or(GroupError::Unknown(id))?;
         Ok(self.shown(stored.group))
     }
@@ -204,34 +223,40 @@ impl Groups {
         format: AddressFormat,
         index: u32,
     ) -> Result<(WalletKey, GroupPurpose), GroupError> {
-        let seal = self.current_seal()?;
+        let opened = self.opened()?;
         if !self.ring.contains(group) {
             // Made by another replica since this one was unsealed.
             let stored = repo::by_id(&self.pool, group).await?.ok_or(GroupError::Unknown(group))?;
-            self.open_group(seal.as_ref(), &stored).await?;
+            self.open_group(&opened, &stored).await?;
         }
         let purpose = self.purposes.read().unwrap_or_else(PoisonError::into_inner).get(&group).copied();
         let key = self.ring.wallet(group, coin(format), index)?;
         Ok((key, purpose.ok_or(GroupError::Unknown(group))?))
     }
 
-    async fn open_group(&self, seal: &dyn KeySeal, stored: &StoredGroup) -> Result<(), GroupError> {
+    async fn open_group(&self, opened: &Opened, stored: &StoredGroup) -> Result<(), GroupError> {
         let id = stored.group.id;
         let context = SealContext { group: id, version: stored.sealed.version };
-        let bytes = seal.open(&stored.sealed, context).await?;
+        let bytes = opened.seal.open(&stored.sealed, context).await?;
         let seed = Seed::from_slice(&bytes).ok_or(GroupError::Corrupt("sealed_seed"))?;
         if fingerprint(&seed)? != stored.fingerprint {
             return Err(GroupError::Corrupt("fingerprint"));
         }
-        self.keep(id, stored.group.purpose, &seed)
+        self.keep(id, stored.group.purpose, &seed, &opened.epoch)
     }
 
-    fn keep(&self, id: WalletGroupId, purpose: GroupPurpose, seed: &Seed) -> Result<(), GroupError> {
+    fn keep(
+        &self,
+        id: WalletGroupId,
+        purpose: GroupPurpose,
+        seed: &Seed,
+        epoch: &Epoch,
+    ) -> Result<(), GroupError> {
         self.purposes.write().unwrap_or_else(PoisonError::into_inner).insert(id, purpose);
-        Ok(self.ring.insert(id, seed)?)
+        Ok(self.ring.insert(id, seed, epoch)?)
     }
 
-    fn current_seal(&self) -> Result<Arc<dyn KeySeal>, GroupError> {
+    fn opened(&self) -> Result<Opened, GroupError> {
         self.seal.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(GroupError::Sealed)
     }
 

@@ -9,7 +9,7 @@ mod ring;
 
 pub use hd::{BranchKey, Coin, LeafKey, RecoverableSignature, Seed};
 pub use phrase::{PhraseError, seed_from_phrase, seed_from_random};
-pub use ring::{KeyRing, WalletKey};
+pub use ring::{Epoch, KeyRing, WalletKey};
 
 /// Why a key could not be derived or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,13 @@
 //! The keys in memory while the gateway is unsealed: two branch keys per wallet group. Owns what sealing must wipe.
 //! Never holds a seed or a wallet's own key for longer than the call that needs it.
+//!
+//! Where it could hurt: a request takes its key and waits behind others; meanwhile the gateway is sealed. So every key belongs
+//! to the epoch between an unsealing and the next sealing, and says no once that is over; and nothing is taken into memory
+//! under an epoch that is over, however long it took to open.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use types::id::WalletGroupId;
@@ -12,11 +17,28 @@ use super::{BranchKey, Coin, KeyError, LeafKey, RecoverableSignature, Seed};
 /// Addresses are public and cost a point multiplication each; this many are remembered (about 5 MiB).
 const REMEMBERED_ADDRESSES: usize = 65_536;
 
-/// One wallet: its address body at once, its key only while signing.
+/// The time between an unsealing and the next sealing. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Epoch {
+    over: Arc<AtomicBool>,
+}
+
+impl Epoch {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.over, &other.over)
+    }
+}
+
+/// One wallet: its address body at once, its key only while signing, and no longer than its epoch.
 #[derive(Debug)]
 pub struct WalletKey {
     leaf: LeafKey,
     body: [u8; 20],
+    epoch: Epoch,
 }
 
 impl WalletKey {
@@ -25,44 +47,62 @@ impl WalletKey {
         self.body
     }
 
-    /// Signs a digest a builder made.
+    /// Signs a digest a builder made, unless the gateway was sealed since the key was taken.
     pub fn sign(&self, digest: [u8; 32]) -> Result<RecoverableSignature, KeyError> {
+        if self.epoch.is_over() {
+            return Err(KeyError::Sealed);
+        }
         self.leaf.sign(digest)
     }
 
     #[cfg(test)]
     pub(crate) fn from_leaf(leaf: LeafKey) -> Self {
         let body = leaf.address_body().expect("address");
-        Self { leaf, body }
+        Self { leaf, body, epoch: Epoch::default() }
     }
 }
 
 type AddressKey = (WalletGroupId, Coin, u32);
 
+#[derive(Default)]
+struct Branches {
+    epoch: Epoch,
+    of: HashMap<WalletGroupId, Arc<[BranchKey; 2]>>,
+}
+
 /// All unsealed groups.
 #[derive(Default)]
 pub struct KeyRing {
-    groups: RwLock<HashMap<WalletGroupId, Arc<[BranchKey; 2]>>>,
+    groups: RwLock<Branches>,
     addresses: RwLock<HashMap<AddressKey, [u8; 20]>>,
 }
 
 impl KeyRing {
-    /// Derives and keeps a group's branches.
-    pub fn insert(&self, group: WalletGroupId, seed: &Seed) -> Result<(), KeyError> {
+    /// The present epoch; over as soon as the ring is cleared.
+    pub fn epoch(&self) -> Epoch {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).epoch.clone()
+    }
+
+    /// Derives and keeps a group's branches, if `epoch` is still the present one.
+    pub fn insert(&self, group: WalletGroupId, seed: &Seed, epoch: &Epoch) -> Result<(), KeyError> {
         let [ethereum, tron] = Coin::ALL;
         let branches = Arc::new([seed.branch(ethereum)?, seed.branch(tron)?]);
-        self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(group, branches);
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        if !groups.epoch.is(epoch) {
+            return Err(KeyError::Sealed);
+        }
+        groups.of.insert(group, branches);
         Ok(())
     }
 
     /// Whether the group's keys are in memory.
     pub fn contains(&self, group: WalletGroupId) -> bool {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).contains_key(&group)
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).of.contains_key(&group)
     }
 
     /// How many groups are in memory.
     pub fn len(&self) -> usize {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).of.len()
     }
 
     /// Whether no group is in memory.
@@ -70,21 +110,20 @@ impl KeyRing {
         self.len() == 0
     }
 
-    /// Wipes every key.
+    /// Wipes every key, and ends the use of those that were taken before: when this returns, nothing of them signs.
     pub fn clear(&self) {
-        self.groups.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let ended = std::mem::take(&mut *self.groups.write().unwrap_or_else(PoisonError::into_inner));
+        ended.epoch.over.store(true, Ordering::Release);
+        drop(ended);
         self.addresses.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The wallet at `index` of a group's branch.
     pub fn wallet(&self, group: WalletGroupId, coin: Coin, index: u32) -> Result<WalletKey, KeyError> {
-        let branches = self
-            .groups
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&group)
-            .cloned()
-            .ok_or(KeyError::Sealed)?;
+        let (branches, epoch) = {
+            let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+            (groups.of.get(&group).cloned().ok_or(KeyError::Sealed)?, groups.epoch.clone())
+        };
         let leaf = match coin {
             Coin::Ethereum => branches[0].leaf(index)?,
             Coin::Tron => branches[1].leaf(index)?,
@@ -99,7 +138,7 @@ impl KeyRing {
                 body
             }
         };
-        Ok(WalletKey { leaf, body })
+        Ok(WalletKey { leaf, body, epoch })
     }
 
     fn remember(&self, key: AddressKey, body: [u8; 20]) {
@@ -130,7 +169,8 @@ mod tests {
         let ring = KeyRing::default();
         let group = WalletGroupId::new();
         assert_eq!(ring.wallet(group, Coin::Ethereum, 0).unwrap_err(), KeyError::Sealed);
-        ring.insert(group, &seed).expect("inserted");
+        let epoch = ring.epoch();
+        ring.insert(group, &seed, &epoch).expect("inserted");
         for _ in 0..2 {
             let wallet = ring.wallet(group, Coin::Ethereum, 0).expect("wallet");
             assert_eq!(hex::encode(wallet.address_body()), "f39fd6e51aad88f6f4ce6ab8827279cfffb92266");
@@ -138,8 +178,19 @@ mod tests {
         let tron = ring.wallet(group, Coin::Tron, 0).expect("wallet");
         assert_eq!(hex::encode(tron.address_body()), "e2e1a54926527fbb4e4420de4c6bab82beaee24d");
         assert_eq!(ring.wallet(WalletGroupId::new(), Coin::Tron, 0).unwrap_err(), KeyError::Sealed);
+        assert!(tron.sign([1; 32]).is_ok());
         ring.clear();
         assert!(ring.is_empty());
         assert_eq!(ring.wallet(group, Coin::Ethereum, 0).unwrap_err(), KeyError::Sealed);
+        // A key that was taken before, and a group that was being opened.
+        assert_eq!(tron.sign([1; 32]).unwrap_err(), KeyError::Sealed);
+        assert_eq!(ring.insert(group, &seed, &epoch).unwrap_err(), KeyError::Sealed);
+        ring.insert(group, &seed, &ring.epoch()).expect("inserted");
+        assert!(ring.wallet(group, Coin::Tron, 0).expect("wallet").sign([1; 32]).is_ok());
+        assert_eq!(
+            tron.sign([1; 32]).unwrap_err(),
+            KeyError::Sealed,
+            "the next unsealing does not revive it"
+        );
     }
 }

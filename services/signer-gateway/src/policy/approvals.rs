@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use ed25519_dalek::Signature;
 use types::{PaymentDigest, approval_message};
 
-use super::{Policy, Refusal, Rule};
+use super::{CheckedSignatures, Claim, Policy, Refusal, Rule};
 
 /// More approvals than any policy needs; bounds the work a hostile request causes.
 const MAX_PROOFS: usize = 32;
@@ -38,24 +37,53 @@ pub struct VerifiedApproval {
 pub struct Quorum {
     /// Needed.
     pub required: u32,
-    /// Of distinct persons, none of them the requester.
+    /// Of distinct persons, none of whom asked for it.
     pub approvals: Vec<VerifiedApproval>,
     /// The longest an approval may live.
     pub max_validity: Duration,
 }
 
+/// What was consented to, and by whom as it is said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Consent<'a> {
+    pub(crate) digest: PaymentDigest,
+    pub(crate) proofs: &'a [ApprovalProof],
+}
+
+impl Consent<'_> {
+    /// What has to be checked of one proof; `None` when there is no such approver, or the signature has no signature's length.
+    fn claim(&self, policy: &Policy, proof: &ApprovalProof) -> Option<Claim> {
+        let key = policy.approvers.get(&proof.approver)?.key;
+        let message = approval_message(self.digest, &proof.approver, proof.expires_at.timestamp());
+        Some(Claim { key, message, signature: proof.signature.as_slice().try_into().ok()? })
+    }
+
+    /// What has to be checked of all of them. More than any policy needs are refused unchecked.
+    pub(crate) fn claims(&self, policy: &Policy) -> Vec<Claim> {
+        if self.proofs.len() > MAX_PROOFS {
+            return Vec::new();
+        }
+        self.proofs.iter().filter_map(|proof| self.claim(policy, proof)).collect()
+    }
+}
+
 impl Quorum {
-    /// Checks every signature, that the approvers are distinct persons, and that none of them asked for the payment.
-    pub fn verify(
+    /// Checks every signature, that the approvers are distinct persons, and that none of them is among the `askers`: the caller
+    /// who asked for the payment, and for whom.
+    pub(crate) fn verify(
         policy: &Policy,
-        digest: PaymentDigest,
-        requested_by: &str,
+        consent: &Consent<'_>,
+        askers: [&str; 2],
         required: u32,
-        proofs: &[ApprovalProof],
+        checked: &CheckedSignatures,
     ) -> Result<Self, Refusal> {
+        let proofs = consent.proofs;
         if proofs.len() > MAX_PROOFS {
             return Err(refuse("approvals.too_many", format!("more than {MAX_PROOFS} approvals")));
         }
+        // Two keys of one person are that person, on both sides.
+        let person = |name| policy.approvers.get(name).map_or(name, |approver| approver.person.as_str());
+        let asking = askers.map(person);
         let mut persons = HashSet::new();
         let mut approvals = Vec::with_capacity(proofs.len());
         for proof in proofs {
@@ -63,17 +91,15 @@ impl Quorum {
             let Some(approver) = policy.approvers.get(name) else {
                 return Err(refuse("approvals.unknown_approver", format!("{name:?} is no approver here")));
             };
-            if requested_by == name || requested_by == approver.person {
+            if askers.contains(&name) || asking.contains(&approver.person.as_str()) {
                 return Err(refuse("approvals.requester", format!("{name:?} asked for this payment")));
             }
             if !persons.insert(approver.person.as_str()) {
                 let detail = format!("{:?} approved more than once", approver.person);
                 return Err(refuse("approvals.same_person", detail));
             }
-            let message = approval_message(digest, name, proof.expires_at.timestamp());
-            let valid = Signature::from_slice(&proof.signature)
-                .is_ok_and(|signature| approver.key.verify_strict(&message, &signature).is_ok());
-            if !valid {
+            let claim = consent.claim(policy, proof);
+            if !claim.is_some_and(|claim| checked.holds(&claim)) {
                 let detail = format!("the signature of {name:?} is not for exactly this payment");
                 return Err(refuse("approvals.signature", detail));
             }
@@ -83,11 +109,13 @@ impl Quorum {
     }
 
     /// Whether enough of them held at `judged_at`: now for a payment that was never signed, the instant of its first
-    /// signature afterwards, so that a fee bump does not depend on approvers still being awake.
-    pub fn judge(&self, judged_at: DateTime<Utc>) -> Result<(), Refusal> {
-        let too_long = self.approvals.iter().find(|approval| {
-            (approval.expires_at - judged_at).to_std().is_ok_and(|left| left > self.max_validity)
-        });
+    /// signature afterwards, so that a fee bump does not depend on approvers still being awake. How long they may live is
+    /// counted from `now`: one that was renewed after the first signature is no longer than others.
+    pub fn judge(&self, judged_at: DateTime<Utc>, now: DateTime<Utc>) -> Result<(), Refusal> {
+        let too_long = self
+            .approvals
+            .iter()
+            .find(|approval| (approval.expires_at - now).to_std().is_ok_and(|left| left > self.max_validity));
         if let Some(approval) = too_long {
             let detail = format!("the approval of {:?} is valid for too long", approval.approver);
             return Err(refuse("approvals.validity", detail));

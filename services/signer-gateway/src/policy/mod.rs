@@ -3,12 +3,14 @@
 //! destination's owner; never counts usage itself (the ledger hands in what was used).
 
 mod approvals;
+mod checked;
 mod domain;
 mod refusal;
 mod rules;
 
 pub use approvals::{ApprovalProof, Quorum, VerifiedApproval};
+pub(crate) use checked::{CheckedSignatures, Claim};
 pub use domain::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, WindowLimit};
 pub use refusal::{Finding, Refusal, Rule};
 pub use rules::{Assessment, Charge, GroupPurpose};
-pub(crate) use rules::{Derived, Registration, assess};
+pub(crate) use rules::{Derived, Registration, assess, claims};

@@ -4,7 +4,10 @@
 
 use types::{Address, PaymentDigest, RawAmount};
 
-use super::{AssetPolicy, ChainPolicy, Finding, Policy, Quorum, Refusal, Rule, WindowLimit};
+use super::approvals::Consent;
+use super::{
+    AssetPolicy, ChainPolicy, CheckedSignatures, Claim, Finding, Policy, Quorum, Refusal, Rule, WindowLimit,
+};
 use crate::builder::{Action, Parameters};
 use crate::guard::VoidProof;
 use crate::signing::{Purpose, SigningRequest};
@@ -82,7 +85,12 @@ pub struct Assessment {
 type Outcome = Result<&'static str, Refusal>;
 
 /// Asks every rule that needs no memory.
-pub(crate) fn assess(policy: &Policy, request: &SigningRequest, derived: &Derived) -> Assessment {
+pub(crate) fn assess(
+    policy: &Policy,
+    request: &SigningRequest,
+    derived: &Derived,
+    checked: &CheckedSignatures,
+) -> Assessment {
     let mut assessment = Assessment {
         findings: Vec::with_capacity(13),
         quorum: None,
@@ -109,7 +117,7 @@ pub(crate) fn assess(policy: &Policy, request: &SigningRequest, derived: &Derive
         (Rule::Destination, destination_rule(chain, request, derived)),
         (Rule::Fee, fee_rule(chain, request)),
         (Rule::LimitTransaction, transaction_limit_rule(chain, asset, request)),
-        (Rule::Approvals, approvals_rule(policy, asset, request, &mut assessment.quorum)),
+        (Rule::Approvals, approvals_rule(policy, request, checked, &mut assessment.quorum)),
         (Rule::VoidAttestation, void_rule(policy, request, &mut assessment.void)),
     ];
     assessment.findings.extend(outcomes.map(|(rule, outcome)| Finding { rule, outcome }));
@@ -262,24 +270,35 @@ fn transaction_limit_rule(
     Ok("the amount is within the limit of one transaction")
 }
 
+/// The signatures a request rests on, for checking those of many requests together.
+pub(crate) fn claims(policy: &Policy, request: &SigningRequest) -> Vec<Claim> {
+    consent(request).map(|consent| consent.claims(policy)).unwrap_or_default()
+}
+
+/// What approvers must have signed; `None` where nobody has to.
+fn consent(request: &SigningRequest) -> Option<Consent<'_>> {
+    let Purpose::Withdrawal { id, asset, approvals, .. } = &request.purpose else { return None };
+    let (destination, amount) = request.transfer()?;
+    let payment = types::Payment { id: *id, chain: &request.chain, asset, destination: &destination, amount };
+    Some(Consent { digest: PaymentDigest::compute(&payment), proofs: approvals })
+}
+
 fn approvals_rule(
     policy: &Policy,
-    asset: Option<&AssetPolicy>,
     request: &SigningRequest,
+    checked: &CheckedSignatures,
     quorum: &mut Option<Quorum>,
 ) -> Outcome {
-    let Purpose::Withdrawal { id, asset: symbol, requested_by, approvals } = &request.purpose else {
+    let Purpose::Withdrawal { asset, requested_by, on_behalf_of, .. } = &request.purpose else {
         return Ok("needs no approvals");
     };
-    let Some((destination, amount)) = request.transfer() else {
+    let (Some(consent), Some((_, amount))) = (consent(request), request.transfer()) else {
         return Ok("a cancellation needs no approvals");
     };
-    let payment =
-        types::Payment { id: *id, chain: &request.chain, asset: symbol, destination: &destination, amount };
+    let asset = policy.chains.get(&request.chain).and_then(|chain| chain.assets.get(asset));
     let required = asset.map_or(u32::MAX, |asset| asset.approvals_for(amount));
-    let verified =
-        Quorum::verify(policy, PaymentDigest::compute(&payment), requested_by, required, approvals)?;
-    *quorum = Some(verified);
+    let askers = [requested_by.as_str(), on_behalf_of.as_str()];
+    *quorum = Some(Quorum::verify(policy, &consent, askers, required, checked)?);
     Ok("every signature is for exactly this payment")
 }
 

@@ -22,6 +22,8 @@ use crate::wallet::OperationWallet;
 
 /// Longest text that names an attempt or a duty.
 const MAX_NAME: usize = 128;
+/// Requests in one call; as many as share a commit.
+const MAX_TOGETHER: usize = 256;
 /// Addresses derived per call.
 const MAX_ADDRESSES: u32 = 1_000;
 
@@ -75,6 +77,23 @@ pub(super) fn signing_request(wire: pb::SignTransactionRequest) -> Result<Signin
         void,
         idempotency_key: wire.idempotency_key,
     })
+}
+
+/// One request among many, readable or not, and the trace it belongs to.
+pub(super) struct Item {
+    pub(super) request: Result<SigningRequest, Status>,
+    pub(super) traceparent: String,
+}
+
+pub(super) fn signing_requests(wire: pb::SignTransactionsRequest) -> Result<Vec<Item>, Status> {
+    if !(1..=MAX_TOGETHER).contains(&wire.items.len()) {
+        return Err(invalid("items", format!("must be 1 to {MAX_TOGETHER}")));
+    }
+    let item = |item: pb::SignTransactionsItem| Item {
+        request: item.request.ok_or_else(|| missing("request")).and_then(signing_request),
+        traceparent: item.traceparent,
+    };
+    Ok(wire.items.into_iter().map(item).collect())
 }
 
 pub(super) fn simulation(wire: pb::SimulatePolicyRequest) -> Result<SigningRequest, Status> {
@@ -171,6 +190,7 @@ fn purpose_of(wire: Kind, job: JobId) -> Result<Purpose, Status> {
                 id: value("authorization.withdrawal.withdrawal_id", &it.withdrawal_id)?,
                 asset: value("authorization.withdrawal.asset", &it.asset)?,
                 requested_by,
+                on_behalf_of: it.on_behalf_of,
                 approvals: it.approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
             })
         }

@@ -4,8 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use sqlx::PgPool;
+use telemetry::crash_point;
 use tokio::sync::watch;
+use tracing::{Instrument as _, Span};
 use types::{Address, TxHash};
 
 use super::facts::{Prepared, Record};
@@ -14,8 +17,9 @@ use super::ledger::{Clerk, Ledger};
 use super::request::{Purpose, SigningRequest};
 use super::{SigningError, repo};
 use crate::builder::Unsigned;
+use crate::config::Config;
 use crate::group::Groups;
-use crate::policy::{Derived, Finding, Policy, assess};
+use crate::policy::{CheckedSignatures, Derived, Finding, Policy, assess, claims};
 
 /// A transaction that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +49,23 @@ pub struct Simulation {
     pub findings: Vec<Finding>,
 }
 
-/// Where the rules come from; a reload replaces them at once.
-pub type PolicySource = watch::Receiver<Arc<Policy>>;
+/// Where the rules come from: the settings themselves, so that whoever asks after a reload gets the new ones.
+#[derive(Debug, Clone)]
+pub struct PolicySource {
+    settings: watch::Receiver<Arc<Config>>,
+}
+
+impl PolicySource {
+    /// The rules of these settings, as they change.
+    pub fn new(settings: watch::Receiver<Arc<Config>>) -> Self {
+        Self { settings }
+    }
+
+    /// The rules that hold now.
+    pub fn current(&self) -> Arc<Policy> {
+        Arc::clone(&self.settings.borrow().policy)
+    }
+}
 
 /// Signs and simulates.
 #[derive(Debug, Clone)]
@@ -75,13 +94,41 @@ impl Signing {
         caller: &str,
         request: SigningRequest,
     ) -> Result<SignedTransaction, SigningError> {
-        let prepared = self.prepare(caller, request).await?;
-        self.ledger.decide(prepared).await
+        self.sign_checked(caller, request, &CheckedSignatures::default()).await
+    }
+
+    /// The same for many requests, each judged and answered for itself, in their order, and within its span. The approvers'
+    /// signatures of all of them are checked together.
+    pub async fn sign_many(
+        &self,
+        caller: &str,
+        requests: Vec<(SigningRequest, Span)>,
+    ) -> Vec<Result<SignedTransaction, SigningError>> {
+        let policy = self.policy.current();
+        let claimed = requests.iter().flat_map(|(request, _)| claims(&policy, request)).collect();
+        let checked = CheckedSignatures::together(claimed);
+        let signing = requests
+            .into_iter()
+            .map(|(request, span)| self.sign_checked(caller, request, &checked).instrument(span));
+        join_all(signing).await
+    }
+
+    async fn sign_checked(
+        &self,
+        caller: &str,
+        request: SigningRequest,
+        checked: &CheckedSignatures,
+    ) -> Result<SignedTransaction, SigningError> {
+        let prepared = self.prepare(caller, request, checked).await?;
+        crash_point("signer.before_decision");
+        let answer = self.ledger.decide(prepared).await;
+        crash_point("signer.before_reply");
+        answer
     }
 
     /// Says what every rule would answer. Writes nothing, signs nothing.
     pub async fn simulate(&self, caller: &str, request: SigningRequest) -> Result<Simulation, SigningError> {
-        let prepared = self.prepare(caller, request).await?;
+        let prepared = self.prepare(caller, request, &CheckedSignatures::default()).await?;
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
         let (facts, _) = repo::load_in(&mut connection, &[&prepared]).await?;
         let judgement = judge(&facts, &prepared);
@@ -92,7 +139,12 @@ impl Signing {
         Ok(Simulation { allowed, findings: judgement.findings })
     }
 
-    async fn prepare(&self, caller: &str, request: SigningRequest) -> Result<Prepared, SigningError> {
+    async fn prepare(
+        &self,
+        caller: &str,
+        request: SigningRequest,
+        checked: &CheckedSignatures,
+    ) -> Result<Prepared, SigningError> {
         let (key, purpose) = self.groups.wallet(request.group, request.from.format(), request.index).await?;
         let from = Address::from_body(request.from.format(), key.address_body());
         let top_up = match request.purpose {
@@ -103,8 +155,8 @@ impl Signing {
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. } => None,
         };
         let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
-        let policy = Arc::clone(&self.policy.borrow());
-        let assessment = assess(&policy, &request, &Derived { from, purpose, top_up });
+        let policy = self.policy.current();
+        let assessment = assess(&policy, &request, &Derived { from, purpose, top_up }, checked);
         let payment = request.payment();
         Ok(Prepared {
             caller: caller.to_owned(),

@@ -165,7 +165,7 @@ fn approvals_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     };
     // Once a payment was authorised, its replacements must not depend on approvals that ran out meanwhile.
     let first_paid = facts.payments.get(&prepared.payment).and_then(|known| known.first_paid_at);
-    quorum.judge(first_paid.unwrap_or(facts.now))?;
+    quorum.judge(first_paid.unwrap_or(facts.now), facts.now)?;
     Ok("enough approvers signed exactly this payment")
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
+use telemetry::crash_point;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -212,7 +213,9 @@ async fn try_batch(
     let answers: Vec<Answer> = batch.iter().map(|prepared| session.decide(prepared)).collect();
     clock.end("sign");
     let log = Move { from, to: session.head, entries: &session.entries, now };
+    crash_point("signer.before_save");
     let saved = session.writes.save_in(connection, &log).await.map_err(SigningError::Ledger)?;
+    crash_point("signer.after_save");
     clock.end("save");
     Ok(saved.then_some(answers))
 }

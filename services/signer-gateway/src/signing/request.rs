@@ -21,6 +21,8 @@ pub enum Purpose {
         asset: AssetSymbol,
         /// Who asked for it.
         requested_by: String,
+        /// For whom; empty when for themselves.
+        on_behalf_of: String,
         /// Approvers' consent.
         approvals: Vec<ApprovalProof>,
     },

@@ -134,7 +134,7 @@ impl Wallets {
     }
 
     async fn check(&self, wallet: &OperationWallet) -> Result<(), WalletError> {
-        let policy = Arc::clone(&self.policy.borrow());
+        let policy = self.policy.current();
         let chain = policy
             .chains
             .get(&wallet.chain)

@@ -5,6 +5,8 @@ use tonic::Code;
 
 use crate::support::*;
 
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
 async fn unseal(gateway: &Gateway, key: &str) -> Result<u32, tonic::Status> {
     let request = pb::UnsealRequest { unseal_key: key.to_owned() };
     gateway.operator.clone().unseal(request).await.map(|answer| answer.into_inner().groups)
@@ -39,6 +41,63 @@ async fn a_gateway_that_starts_sealed_signs_nothing_until_the_right_key_is_given
     let groups =
         gateway.operator.clone().list_wallet_groups(pb::ListWalletGroupsRequest {}).await.expect("listed");
     assert!(groups.into_inner().groups.iter().all(|group| !group.unsealed));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_waited_when_it_was_sealed_are_not_signed_afterwards() {
+    let gateway = Gateway::start().await;
+    let pool = gateway.database.pool().await;
+    // Nothing can be decided while the log's head is held: the first request waits there, the others behind it.
+    let mut held = pool.begin().await.expect("begun");
+    sqlx::query("SELECT FROM audit_head FOR UPDATE").execute(&mut *held).await.expect("held");
+    let waiting = || async {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("counted");
+        count
+    };
+    let send = |nonce: u64| {
+        let request = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }
+            .approved_by(&["alice", "bob"])
+            .request();
+        let mut service = gateway.service.clone();
+        tokio::spawn(async move { service.sign_transaction(request).await })
+    };
+    let mut asked = vec![send(0)];
+    testkit::wait_for("the first to wait", PATIENCE, || async { waiting().await == 1 }).await;
+    asked.extend((1..8).map(send));
+    // Each answer takes longer than a request needs to get in line.
+    for _ in 0..20 {
+        assert!(!state(&gateway).await.sealed);
+    }
+    let mut operator = gateway.operator.clone();
+    let sealing = tokio::spawn(async move { operator.seal(pb::SealRequest {}).await });
+    testkit::wait_for("the keys to be gone", PATIENCE, || async { state(&gateway).await.sealed }).await;
+    held.rollback().await.expect("released");
+    sealing.await.expect("joined").expect("sealed");
+    let records = || async {
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM signing_records")
+            .fetch_one(&pool)
+            .await
+            .expect("counted");
+        count
+    };
+    let before = records().await;
+    let mut signed = 0;
+    for answer in asked {
+        match answer.await.expect("joined") {
+            Ok(_) => signed += 1,
+            Err(status) => {
+                assert_eq!(rpc::error::reason_of(&status).as_deref(), Some("SEALED"), "{status:?}")
+            }
+        }
+    }
+    assert!(signed <= 1, "only what was being written when it was sealed");
+    assert_eq!((records().await, signed), (before, before), "nothing was signed after it was sealed");
+    assert!(gateway.verify(None).await.intact);
 }
 
 #[tokio::test]
@@ -137,4 +196,80 @@ async fn a_bad_reload_is_refused_and_the_old_policy_holds() {
         "a bad file is refused"
     );
     gateway.sign(&good.request()).await.expect("the old policy stays");
+}
+
+/// The same settings with another limit for one transaction of BNB.
+fn limited(settings: &str, limit: &str) -> String {
+    let was = "max_transaction = \"10000000000000000000\"";
+    assert!(settings.contains(was));
+    settings.replace(was, &format!("max_transaction = \"{limit}\""))
+}
+
+#[tokio::test]
+async fn a_valid_reload_is_in_force_at_once_and_a_bad_one_changes_nothing() {
+    let gateway = Gateway::start().await;
+    let settings = gateway.settings();
+    gateway.sign(&Withdrawal::new(&gateway, 0).request()).await.expect("2 of 10");
+    for round in 1..6 {
+        gateway.running.reload(&limited(&settings, "1999999999999999999")).expect("reloaded");
+        let above = Withdrawal::new(&gateway, round);
+        gateway.refused(&above.request(), Code::PermissionDenied, "limit.transaction").await;
+        let nonsense = limited(&settings, "a lot");
+        assert!(gateway.running.reload(&nonsense).is_err());
+        gateway.refused(&above.request(), Code::PermissionDenied, "limit.transaction").await;
+        gateway.running.reload(&settings).expect("reloaded");
+        gateway.sign(&above.request()).await.expect("within the limit again");
+    }
+    // Who approves is part of it: a key that was taken out signs nothing any more.
+    let without_bob = settings.replace("name = \"bob\"", "name = \"robert\"");
+    gateway.running.reload(&without_bob).expect("reloaded");
+    let approved = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, 9) }.approved_by(&["bob"]);
+    gateway.refused(&approved.request(), Code::PermissionDenied, "approvals.unknown_approver").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_takes_a_new_policy_on_sighup_and_keeps_the_old_one_when_it_is_bad() {
+    let gateway = Gateway::start().await;
+    let dir = testkit::scratch_dir();
+    let file = dir.path().join("signer.toml");
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("port").port();
+    let settings = gateway.settings().replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    std::fs::write(&file, &settings).expect("written");
+    let mut process = tokio::process::Command::new(env!("CARGO_BIN_EXE_signer-gateway"))
+        .args(["serve", "--config"])
+        .arg(&file)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("started");
+    let (service, operator) = gateway.clients_of(&format!("http://127.0.0.1:{port}"));
+    testkit::wait_for("the process", PATIENCE, || async {
+        operator.clone().get_status(pb::GetStatusRequest {}).await.is_ok_and(|it| !it.into_inner().sealed)
+    })
+    .await;
+    let hang_up = || {
+        let pid = process.id().expect("running").to_string();
+        let sent = std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("kill");
+        assert!(sent.success());
+    };
+    let limit_of = |nonce: u64| {
+        let request = pb::SimulatePolicyRequest { request: Some(Withdrawal::new(&gateway, nonce).request()) };
+        let mut service = service.clone();
+        async move { service.simulate_policy(request).await.expect("simulated").into_inner().allowed }
+    };
+    assert!(limit_of(0).await);
+    std::fs::write(&file, limited(&settings, "1")).expect("written");
+    hang_up();
+    testkit::wait_for("the new limit", PATIENCE, || async { !limit_of(0).await }).await;
+    // A bad file, then one that changes only the log filter: when the latter is in, the former was refused.
+    std::fs::write(&file, limited(&settings, "-1")).expect("written");
+    hang_up();
+    let status = service.clone().sign_transaction(Withdrawal::new(&gateway, 0).request()).await;
+    assert_eq!(rpc::error::reason_of(&status.expect_err("refused")).as_deref(), Some("LIMIT_TRANSACTION"));
+    std::fs::write(&file, &settings).expect("written");
+    hang_up();
+    testkit::wait_for("the old limit", PATIENCE, || async { limit_of(0).await }).await;
+    process.kill().await.expect("killed");
 }

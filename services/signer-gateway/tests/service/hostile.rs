@@ -115,6 +115,20 @@ async fn approvals_are_counted_as_the_signers_own_policy_says() {
             "approvals.requester",
         ),
         (
+            Withdrawal { requested_by: "alice-phone".to_owned(), ..good.clone() }
+                .approved_by(&["bob", "alice"]),
+            "approvals.requester",
+        ),
+        (
+            Withdrawal { on_behalf_of: "bob".to_owned(), ..good.clone() }.approved_by(&["alice", "bob"]),
+            "approvals.requester",
+        ),
+        (
+            Withdrawal { on_behalf_of: "alice".to_owned(), ..good.clone() }
+                .approved_by(&["bob", "alice-phone"]),
+            "approvals.requester",
+        ),
+        (
             good.clone().approved_until(&["alice", "bob"], Utc::now() - TimeDelta::seconds(1)),
             "approvals.expired",
         ),
@@ -227,6 +241,23 @@ async fn only_confirmations_word_opens_a_new_nonce() {
     let all = attestation(first.job, &[both[0], both[1], &third.tx_hash], &confirmation());
     let back = Withdrawal { attempt: 5, nonce: 0, void: Some(all), ..first.clone() };
     gateway.refused(&back.request(), Code::FailedPrecondition, "payment_guard.nonce_spent").await;
+}
+
+#[tokio::test]
+async fn a_payment_closed_at_its_nonce_is_signed_at_another_only_with_proof_of_that() {
+    let gateway = Gateway::start().await;
+    let first = Withdrawal::new(&gateway, 0);
+    let paid = gateway.sign(&first.request()).await.expect("signed");
+    // No node takes the payment, so the cancellation need not outbid it.
+    let closing = Withdrawal { attempt: 2, max_fee: first.max_fee / 2, ..first.clone() };
+    let closed = gateway.sign(&closing.cancellation()).await.expect("closed");
+    let late = Withdrawal { attempt: 3, max_fee: first.max_fee * 2, ..first.clone() };
+    gateway.refused(&late.request(), Code::FailedPrecondition, "payment_guard.cancelled").await;
+    let next = Withdrawal { attempt: 3, nonce: 1, ..first.clone() };
+    gateway.refused(&next.request(), Code::FailedPrecondition, "payment_guard.second_nonce").await;
+    let void = attestation(first.job, &[&paid.tx_hash, &closed.tx_hash], &confirmation());
+    let proven = Withdrawal { void: Some(void), ..next };
+    gateway.sign(&proven.request()).await.expect("with proof");
 }
 
 #[tokio::test]

@@ -8,4 +8,5 @@ mod idempotency;
 mod limits;
 mod outage;
 mod support;
+mod together;
 mod tron;

@@ -140,7 +140,11 @@ fn policy() -> String {
 }
 
 pub(crate) fn client(running: &Running<SignerGateway>, key: &Secret) -> SignerClient {
-    let mut config = ClientConfig::new(running.url()).with_key(key.clone());
+    client_at(&running.url(), key)
+}
+
+fn client_at(url: &str, key: &Secret) -> SignerClient {
+    let mut config = ClientConfig::new(url).with_key(key.clone());
     // A test wants to see the first answer.
     config.retry.max_attempts = 1;
     SignerServiceClient::new(rpc::connect_lazy(&config).expect("client"))
@@ -202,6 +206,16 @@ impl Gateway {
         let running = service::launch::<SignerGateway>(&text).await.expect("started");
         let client = client(&running, &self.keys.service.0);
         (running, client)
+    }
+
+    /// The settings it runs with.
+    pub(crate) fn settings(&self) -> String {
+        config(self.database.url(), &self.keys, true)
+    }
+
+    /// Execution's and the operator's clients of a process at this address, with this gateway's keys.
+    pub(crate) fn clients_of(&self, url: &str) -> (SignerClient, SignerClient) {
+        (client_at(url, &self.keys.service.0), client_at(url, &self.keys.operator.0))
     }
 
     /// Stops the process and starts another on the same database.
@@ -285,6 +299,7 @@ pub(crate) struct Withdrawal {
     pub(crate) max_fee: u128,
     pub(crate) epoch: u64,
     pub(crate) requested_by: String,
+    pub(crate) on_behalf_of: String,
     pub(crate) approvals: Vec<pb::ApprovalProof>,
     pub(crate) void: Option<pb::VoidAttestation>,
 }
@@ -303,6 +318,7 @@ impl Withdrawal {
             max_fee: 5_000_000_000,
             epoch: 1,
             requested_by: "rita".to_owned(),
+            on_behalf_of: String::new(),
             approvals: Vec::new(),
             void: None,
         }
@@ -357,6 +373,7 @@ impl Withdrawal {
 
     fn request_for(&self, action: pb::tx_intent::Action) -> pb::SignTransactionRequest {
         let authorization = pb::WithdrawalAuthorization {
+            on_behalf_of: self.on_behalf_of.clone(),
             withdrawal_id: self.id.to_string(),
             asset: self.asset().to_owned(),
             requested_by: self.requested_by.clone(),

@@ -26,6 +26,7 @@ fn request(
     });
     let transfer = pb::SendTrx { from: FROM.to_owned(), to: TO.to_owned(), amount_sun: "1000000".to_owned() };
     let authorization = pb::WithdrawalAuthorization {
+        on_behalf_of: String::new(),
         withdrawal_id: id.to_string(),
         asset: "TRX".to_owned(),
         requested_by: "rita".to_owned(),

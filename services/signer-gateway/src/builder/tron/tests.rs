@@ -218,3 +218,63 @@ const VECTORS: &[Vector] = &[
              c9afb4cd246be3d031041b",
     },
 ];
+
+/// The vectors in the file that `TRON_VECTORS` names, or in the one beside the development network's tests.
+fn file() -> serde_json::Value {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/tron-devnet/tests/tron_vectors.json");
+    let path = std::env::var("TRON_VECTORS").unwrap_or_else(|_| default.to_owned());
+    serde_json::from_str(&std::fs::read_to_string(path).expect("readable")).expect("json")
+}
+
+#[test]
+fn tron_vectors() {
+    let file = file();
+    let list = |value: &serde_json::Value| value.as_array().cloned().expect("a list");
+    let text = |value: &serde_json::Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let number = |value: &serde_json::Value, key: &str| match &value[key] {
+        serde_json::Value::String(digits) => digits.parse().expect("number"),
+        other => other.as_i64().unwrap_or_default(),
+    };
+    let seed = crate::keys::seed_from_phrase(&text(&file["meta"], "mnemonic"), "").expect("phrase");
+    for (coin, chain) in [(crate::keys::Coin::Tron, "tron"), (crate::keys::Coin::Ethereum, "evm")] {
+        for derived in list(&file["derivation"][chain]) {
+            let path = text(&derived, "path");
+            let index: u32 = path.rsplit('/').next().and_then(|last| last.parse().ok()).expect("index");
+            assert_eq!(coin.path(index), path);
+            let leaf = seed.branch(coin).expect("branch").leaf(index).expect("leaf");
+            let expected = LeafKey::from_hex(&text(&derived, "private_key"));
+            assert_eq!(leaf.address_body().expect("address"), expected.address_body().expect("address"));
+            if chain == "tron" {
+                let found = Address::from_body(AddressFormat::Tron, leaf.address_body().expect("address"));
+                assert_eq!(found.to_string(), text(&derived, "address_base58"));
+            }
+        }
+    }
+    for vector in list(&file["vectors"]) {
+        let (input, expected) = (&vector["input"], &vector["expected"]);
+        // The signer writes no memos.
+        if !text(input, "memo_hex").is_empty() {
+            continue;
+        }
+        let (to, contract) = (address(&text(input, "to_base58")), text(input, "contract_base58"));
+        let action = if contract.is_empty() {
+            Action::Transfer { to, amount: text(input, "amount_sun").parse().expect("amount") }
+        } else {
+            let amount = text(input, "token_amount").parse().expect("amount");
+            Action::TokenTransfer { contract: address(&contract), to, amount }
+        };
+        let parameters = TronParameters {
+            ref_block_bytes: bytes(&text(input, "ref_block_bytes")),
+            ref_block_hash: bytes(&text(input, "ref_block_hash")),
+            expiration_ms: number(input, "expiration_ms"),
+            timestamp_ms: number(input, "timestamp_ms"),
+            fee_limit_sun: number(input, "fee_limit_sun"),
+        };
+        let owner = address(&text(input, "owner_base58"));
+        let unsigned = Unsigned::build(owner, &action, &Parameters::Tron(parameters)).expect("built");
+        assert_eq!(unsigned.tron_id().expect("id").bare(), text(expected, "txID"));
+        let key = WalletKey::from_leaf(LeafKey::from_hex(&text(input, "private_key")));
+        let signed = unsigned.sign(&key).expect("signed");
+        assert_eq!(hex::encode(&signed.raw), text(expected, "signed_transaction_hex"));
+    }
+}
