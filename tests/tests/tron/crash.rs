@@ -88,7 +88,7 @@ async fn a_payment_is_made_once_whatever_dies_at_whichever_step() -> Result<()> 
             _ = pace.tick() => {
                 turn += 1;
                 let (customer, to) = (customer.clone(), stranger(&mut dice));
-                let asset = if turn % 2 == 0 { "TRX" } else { "USDT" };
+                let asset = if turn.is_multiple_of(2) { "TRX" } else { "USDT" };
                 running.spawn(async move { customer.order_to("tron", to, (asset, "2.5"), None).await });
             }
         }
