@@ -153,9 +153,16 @@ pub fn tune(config: &Path, settings: &str) -> Result<()> {
 
 fn merge(into: &mut toml::Table, from: toml::Table) {
     for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(toml::Value::Table(inner)), toml::Value::Table(value)) => merge(inner, value),
-            (_, value) => drop(into.insert(key, value)),
+        match value {
+            toml::Value::Table(value) => {
+                let inner = into.entry(key).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+                if let toml::Value::Table(inner) = inner {
+                    merge(inner, value);
+                }
+            }
+            value => {
+                into.insert(key, value);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -17,6 +17,8 @@ use crate::support::{AFTERWARDS, customer_knows, enqueued, order_some, quick_sta
 
 /// Payments of the schedule unless `BURSAR_TRON_PAYMENTS` says otherwise.
 const PAYMENTS: usize = 1_000;
+/// The schedule unless `BURSAR_SEED` says otherwise: a red run can be repeated as it was.
+const SEED: u64 = 1;
 /// Something breaks this often.
 const PACE: Duration = Duration::from_millis(250);
 
@@ -121,7 +123,7 @@ async fn break_something(
 async fn a_seeded_schedule_of_faults_never_pays_twice() -> Result<()> {
     let began = Instant::now();
     let count: usize = from_environment("BURSAR_TRON_PAYMENTS").unwrap_or(PAYMENTS);
-    let seed = from_environment("BURSAR_SEED").unwrap_or_else(rand::random::<u64>);
+    let seed = from_environment("BURSAR_SEED").unwrap_or(SEED);
     say(format_args!(
         "seed {seed}; BURSAR_SEED={seed} repeats the schedule, BURSAR_TRON_PAYMENTS sets its length"
     ));
@@ -168,5 +170,7 @@ async fn a_seeded_schedule_of_faults_never_pays_twice() -> Result<()> {
         ordered.as_secs(),
         began.elapsed().as_secs()
     ));
+    // Reverts may use up a payment's tries; a stack that pays nothing at all proves nothing.
+    ensure!(tally.completed * 2 > orders.len(), "seed {seed}: only {} were paid", tally.completed);
     Ok(())
 }
