@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proto::signer::v1 as pb;
 use testkit::FaultProxy;
 use tonic::Code;
 
