@@ -176,7 +176,7 @@ impl ChainLoop {
     }
 
     /// Proves the lease when nothing else did for a while.
-    async fn keep(&self, held: &mut Held) -> Result<(), LoopError> {
+    pub(super) async fn keep(&self, held: &mut Held) -> Result<(), LoopError> {
         if held.proven_at.elapsed() >= held.lease.ttl() / 3 {
             let fence = held.lease.renew(&self.parts.pool).await?;
             held.note(fence);

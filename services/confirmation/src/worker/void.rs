@@ -21,7 +21,7 @@ use crate::watch::{Event, State, WatchError, repo};
 /// Bindings asked about in one look, each with a few questions to every node.
 const BATCH: i64 = 64;
 /// Of them at the same time.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 /// The first step below the registered block when a nonce was used before that; each further one is four times as far.
 const FIRST_LOOKBACK: u64 = 64;
 
@@ -31,21 +31,32 @@ impl ChainLoop {
         let Some(asof) = held.asof.filter(|_| !held.halted) else { return Ok(()) };
         let candidates = self.candidates(&asof).await?;
         held.lookback.retain(|job, _| candidates.contains(job));
-        let mut asked = Vec::with_capacity(candidates.len());
-        for job in candidates {
-            let Some(stored) = repo::find(&self.parts.pool, job).await? else { continue };
+        let began = Instant::now();
+        for some in candidates.chunks(AT_ONCE) {
+            // Written down piece by piece: were all of it one step, a slow node would cost the lease, and the next holder would
+            // begin again and come no further.
+            if began.elapsed() >= held.lease.ttl() / 2 {
+                held.void_at = Instant::now();
+                break;
+            }
+            self.check_some(held, some, &asof).await?;
+            self.keep(held).await?;
+        }
+        Ok(())
+    }
+
+    async fn check_some(&self, held: &mut Held, jobs: &[JobId], asof: &Head) -> Result<(), LoopError> {
+        let mut asked = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let Some(stored) = repo::find(&self.parts.pool, *job).await? else { continue };
             if stored.watch.state != State::Waiting {
                 continue;
             }
-            if let Some(question) = self.question(held, &stored.watch, &asof).await? {
+            if let Some(question) = self.question(held, &stored.watch, asof).await? {
                 asked.push((stored, question));
             }
         }
-        let mut fates = Vec::with_capacity(asked.len());
-        for some in asked.chunks(AT_ONCE) {
-            let questions: Vec<_> = some.iter().map(|(_, question)| self.edge.fate(question)).collect();
-            fates.extend(join_all(questions).await);
-        }
+        let fates = join_all(asked.iter().map(|(_, question)| self.edge.fate(question))).await;
         for ((stored, question), fate) in asked.iter().zip(fates) {
             if matches!(fate, Agreement::Agreed { value: Fate::Open, .. })
                 && !stored.delayed_reason.is_empty()
