@@ -16,9 +16,9 @@ use types::{Address, AddressFormat, PaymentDigest, approval_message};
 use crate::support::{Scene, metric};
 
 const SEND: &str = "eth_sendRawTransaction";
-/// Tries follow one another at once, and bytes are sent again after a second.
+/// Tries follow one another at once; bytes are not sent again meanwhile, which would use up refusals that are meant for new ones.
 const HASTY: &[(&str, &str)] = &[
-    ("BURSAR_EXECUTION__WORKERS__RESEND_AFTER_MS", "1000"),
+    ("BURSAR_EXECUTION__WORKERS__RESEND_AFTER_MS", "60000"),
     ("BURSAR_EXECUTION__RETRY__WITHDRAWAL__BASE_MS", "100"),
 ];
 
