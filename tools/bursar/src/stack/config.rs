@@ -164,8 +164,8 @@ fn indexer(facts: &Facts<'_>) -> Result<Table> {
     set(&mut table, &["mongo"], "url", facts.mongodb);
     set(&mut table, &["mongo"], "database", "indexer");
     // Blocks come every second here, and are to be seen at once.
-    set(&mut table, &["collect"], "realtime_poll_ms", 200);
-    set(&mut table, &["collect"], "historical_poll_ms", 200);
+    set(&mut table, &["collect"], "realtime_poll_ms", 400);
+    set(&mut table, &["collect"], "historical_poll_ms", 400);
     Ok(table)
 }
 
