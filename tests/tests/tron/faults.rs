@@ -156,7 +156,13 @@ async fn included_and_failed(bench: &mut Bench) -> Result<()> {
     let ended = |status| job.attempts.iter().filter(|attempt| attempt.status() == status).count();
     ensure!(ended(ex::AttemptStatus::Settled) == 1, "{job:?}");
     ensure!(ended(ex::AttemptStatus::Reverted) >= 1, "{job:?}");
-    ensure!(job.fee_paid.parse::<u64>()? > failed.fee_paid.parse::<u64>()?, "and so is the fee that paid");
+    // The one that paid may have cost nothing but the wallet's own resources.
+    ensure!(
+        job.fee_paid.parse::<u64>()? >= failed.fee_paid.parse::<u64>()?,
+        "{} < {}",
+        job.fee_paid,
+        failed.fee_paid
+    );
     Ok(())
 }
 
