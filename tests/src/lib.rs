@@ -4,6 +4,8 @@
 //! started again, and a reader of the chain that shares no code with the services it judges.
 //! Never: a helper that one crate alone could hold; those live with that crate or in `testkit`.
 
+pub mod clock;
+pub mod disk;
 pub mod judge;
 pub mod ledger;
 pub mod load;

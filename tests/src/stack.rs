@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
+use testkit::FaultProxy;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -176,6 +177,25 @@ impl Stack {
         }
     }
 
+    /// The process of a part: the test's own, or else the launcher's.
+    pub fn pid(&self, name: &str) -> Result<Pid> {
+        let own = held(&self.started).get(name).map(Child::id);
+        let pid = own.map_or_else(|| self.part(name).map(|part| part.pid), |id| Ok(i32::try_from(id)?))?;
+        Ok(Pid::from_raw(pid))
+    }
+
+    /// Sends a signal and waits for nothing: to pause a part, and to let it go on.
+    pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
+        Ok(kill(self.pid(name)?, signal)?)
+    }
+
+    pub fn is_alive(&self, name: &str) -> Result<bool> {
+        if let Some(child) = held(&self.started).get_mut(name) {
+            return Ok(child.try_wait()?.is_none());
+        }
+        Ok(kill(Pid::from_raw(self.part(name)?.pid), None).is_ok())
+    }
+
     /// Starts a part again by its recorded command and environment, with some more environment of ours.
     pub fn start_again(&self, name: &str, extra: &[(&str, &str)]) -> Result<()> {
         self.start_copy(name, name, extra)
@@ -245,6 +265,44 @@ impl Stack {
         let mut started = held(&self.started);
         let child = started.get_mut(name).with_context(|| format!("{name} was not started here"))?;
         Ok(child.try_wait()?)
+    }
+
+    /// Starts a service again with a proxy between it and its database.
+    pub async fn database_through(&self, service: &str, database: &str) -> Result<FaultProxy> {
+        let url = self.database(database)?;
+        let (credentials, rest) = url.rsplit_once('@').context("a database has credentials")?;
+        let (address, name) = rest.split_once('/').context("a database has a name")?;
+        let proxy = FaultProxy::tcp(address).await;
+        let variable = format!("BURSAR_{}__DATABASE__URL", service.to_uppercase().replace('-', "_"));
+        self.end(service, Signal::SIGTERM)?;
+        let url = format!("{credentials}@{}/{name}", proxy.address());
+        self.start_again(service, &[(&variable, &url)])?;
+        Ok(proxy)
+    }
+
+    /// The value of a service's metric, summed over the lines that hold all of these words.
+    pub async fn metric(&self, service: &str, words: &[&str]) -> Result<f64> {
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        let text = http.get(format!("{}/metrics", self.part(service)?.url)).send().await?.text().await?;
+        let is_meant = |line: &&str| !line.starts_with('#') && words.iter().all(|word| line.contains(word));
+        let lines = text.lines().filter(is_meant);
+        lines
+            .map(|line| {
+                let value = line.rsplit(' ').next().context("a metric has a value")?;
+                Ok(value.parse::<f64>()?)
+            })
+            .sum()
+    }
+
+    /// Waits until a service says of itself that it serves, or that it does not.
+    pub async fn ready(&self, service: &str, wanted: bool) -> Result<()> {
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        let url = format!("{}/readyz", self.part(service)?.url);
+        testkit::wait_for(&format!("{service} to be ready: {wanted}"), PATIENCE, || async {
+            http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success() == wanted)
+        })
+        .await;
+        Ok(())
     }
 
     /// Waits until a service says of itself that it serves.

@@ -70,13 +70,6 @@ impl<T> Agreement<T> {
         }
     }
 
-    pub fn as_agreed(&self) -> Option<&T> {
-        match self {
-            Self::Agreed { value, .. } => Some(value),
-            Self::Disagreed { .. } | Self::TooFew { .. } => None,
-        }
-    }
-
     pub fn is_disagreement(&self) -> bool {
         match self {
             Self::Disagreed { .. } => true,

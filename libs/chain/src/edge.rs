@@ -304,15 +304,33 @@ pub enum Standing {
     Settled(Settlement),
 }
 
+/// What ends a binding: all that is needed to find out whether it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// A final transaction at this nonce.
+    Nonce { sender: Address, nonce: u64 },
+    /// A final block at or beyond this time.
+    Window { expiration_ms: u64 },
+}
+
+impl From<Binding> for Closing {
+    fn from(binding: Binding) -> Self {
+        match binding {
+            Binding::Nonce { sender, nonce } => Self::Nonce { sender, nonce },
+            Binding::Window { expiration_ms, .. } => Self::Window { expiration_ms },
+        }
+    }
+}
+
 /// Asks what became of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FateQuestion {
-    pub binding: Binding,
+    pub closing: Closing,
     /// Every hash ever signed under the binding.
     pub ours: Vec<TxHash>,
     /// A final block; the answer is as of it.
     pub asof: Head,
-    /// A block at which the binding was certainly still open, where the search begins.
+    /// A block at which the binding was certainly still open, where the search begins; of a window, the block it refers to.
     pub since: u64,
 }
 

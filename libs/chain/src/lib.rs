@@ -42,8 +42,8 @@ pub use agreement::{Agreement, Answer};
 pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
 pub use connect::{Caps, Settings, connect};
 pub use edge::{
-    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Cost,
-    Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
+    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Closing,
+    Cost, Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
     Standing, Transfer, TxRef,
 };
 pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFault};

@@ -15,8 +15,8 @@ const FILTER_BYTES: usize = 8;
 
 /// Rows per page when the caller names no number.
 pub const DEFAULT_SIZE: u32 = 50;
-/// Rows per page at most.
-pub const MAX_SIZE: u32 = 1000;
+/// Rows per page at most, as the contracts say.
+pub const MAX_SIZE: u32 = 500;
 
 /// A fingerprint of everything but the position that decides what a list contains: filters and order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

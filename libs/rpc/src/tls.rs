@@ -86,6 +86,70 @@ pub enum TlsError {
     NoAuthority,
 }
 
+/// Settings that name unusable files: the key of each within its section, and why.
+pub type Unusable = Vec<(&'static str, TlsError)>;
+
+impl TlsConfig {
+    /// Opens every file, as a server that binds does.
+    #[must_use]
+    pub fn unusable(&self) -> Unusable {
+        let (cert, key) = (certificates(&self.cert), private_key(&self.key));
+        let authorities = self.client_ca.as_deref().map_or(Ok(()), |path| roots(path).map(drop));
+        unusable(("client_ca", authorities), cert, key)
+    }
+}
+
+impl ClientTls {
+    /// Opens every file, as a client that connects does.
+    #[must_use]
+    pub fn unusable(&self) -> Unusable {
+        let authorities = self.ca.as_deref().map_or(Ok(()), |path| roots(path).map(drop));
+        match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => unusable(("ca", authorities), certificates(cert), private_key(key)),
+            // One without the other is refused for that.
+            (Some(_), None) | (None, Some(_)) | (None, None) => {
+                authorities.err().map(|error| ("ca", error)).into_iter().collect()
+            }
+        }
+    }
+}
+
+type Chain = Vec<CertificateDer<'static>>;
+
+fn unusable(
+    (name, authorities): (&'static str, Result<(), TlsError>),
+    cert: Result<Chain, TlsError>,
+    key: Result<PrivateKeyDer<'static>, TlsError>,
+) -> Unusable {
+    let mut found: Unusable = authorities.err().map(|error| (name, error)).into_iter().collect();
+    match (cert, key) {
+        (Ok(cert), Ok(key)) => {
+            let provider = rustls::crypto::ring::default_provider();
+            let pair = rustls::sign::CertifiedKey::from_der(cert, key, &provider);
+            found.extend(pair.err().map(|error| ("key", TlsError::Identity(error))));
+        }
+        (cert, key) => {
+            found.extend(cert.err().map(|error| ("cert", error)));
+            found.extend(key.err().map(|error| ("key", error)));
+        }
+    }
+    found
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let pem = |source| TlsError::Pem { what: "a private key", path: path.to_owned(), source };
+    PrivateKeyDer::from_pem_file(path).map_err(pem)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let unusable = |error| TlsError::Authority { path: path.to_owned(), source: Box::new(error) };
+        roots.add(certificate).map_err(unusable)?;
+    }
+    Ok(roots)
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = |source| TlsError::Pem { what: "certificates", path: path.to_owned(), source };
     let list: Vec<_> =
@@ -95,12 +159,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 /// The settings of a TLS listener: HTTP/2 preferred, HTTP/1 for `/metrics` and the like.
 pub(crate) fn server(config: &TlsConfig) -> Result<Arc<rustls::ServerConfig>, TlsError> {
-    let chain = certificates(&config.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&config.key).map_err(|source| TlsError::Pem {
-        what: "a private key",
-        path: config.key.clone(),
-        source,
-    })?;
+    let (chain, key) = (certificates(&config.cert)?, private_key(&config.key)?);
     // The provider is named, never taken from the process: two libraries with two defaults would make that panic.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -109,17 +168,10 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<rustls::ServerConfig>, Tl
     let builder = match &config.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let unusable = |source: Box<dyn std::error::Error + Send + Sync>| TlsError::Authority {
-                path: path.clone(),
-                source,
-            };
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| unusable(Box::new(error)))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
             let verifier = if config.client_required { verifier } else { verifier.allow_unauthenticated() };
-            builder.with_client_cert_verifier(verifier.build().map_err(|error| unusable(Box::new(error)))?)
+            let unusable = |error| TlsError::Authority { path: path.clone(), source: Box::new(error) };
+            builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
         }
     };
     let mut settings = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;

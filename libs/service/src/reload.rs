@@ -6,15 +6,13 @@
 use std::{path::PathBuf, sync::Arc};
 
 use telemetry::{Telemetry, TelemetryConfig};
-use tokio::{signal::unix::SignalKind, sync::watch};
+use tokio::{signal::unix::Signal, sync::watch};
 
 use crate::{
     Service,
     config::ConfigErrors,
     context::Context,
-    error::StartError,
     run::{self, Common, Loaded},
-    signal,
 };
 
 /// Applies new configurations to a running service.
@@ -66,8 +64,8 @@ pub(crate) fn on_hangup<S: Service>(
     ctx: &Context<S::Config>,
     config: watch::Sender<Arc<S::Config>>,
     telemetry: Arc<Telemetry>,
-) -> Result<(), StartError> {
-    let mut hangup = signal::listen(SignalKind::hangup())?;
+    mut hangup: Signal,
+) {
     let reload = Reload { common: Arc::clone(&ctx.common), auth: ctx.auth.clone(), config, telemetry };
     let shutdown = ctx.shutdown.clone();
     ctx.tasks.spawn(async move {
@@ -79,5 +77,4 @@ pub(crate) fn on_hangup<S: Service>(
         };
         shutdown.run_until_cancelled(serve).await;
     });
-    Ok(())
 }

@@ -15,7 +15,7 @@ use std::{
 use db::DatabaseConfig;
 use rpc::{Auth, AuthConfig, ServerConfig};
 use telemetry::TelemetryConfig;
-use tokio::sync::watch;
+use tokio::{signal::unix::SignalKind, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -129,6 +129,8 @@ async fn act<S: Service>(
 ) -> Result<(), StartError> {
     let shutdown = CancellationToken::new();
     signal::stop_on_signal(shutdown.clone())?;
+    // From here on SIGHUP ends nobody: one that comes during the start is a reload after it.
+    let hangup = signal::listen(SignalKind::hangup())?;
     if matches!(action, Action::Migrate) {
         return migrate::<S>(&loaded.common).await;
     }
@@ -140,11 +142,12 @@ async fn act<S: Service>(
     };
     match action {
         Action::Command(name, arguments) => {
+            signal::say_on_hangup(hangup);
             let done = S::command(name, arguments, started.clone()).await;
             finish(&started, done).await
         }
         Action::Serve | Action::CheckConfig | Action::Migrate => {
-            reload::on_hangup::<S>(file, &started, sender, telemetry)?;
+            reload::on_hangup::<S>(file, &started, sender, telemetry, hangup);
             tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
             run::<S>(started).await
         }

@@ -30,6 +30,16 @@ pub(crate) fn stop_on_signal(shutdown: CancellationToken) -> Result<(), StartErr
     Ok(())
 }
 
+/// A command reads its configuration once. A hang-up, as of a terminal that is closed or one meant for a whole group, says so
+/// and ends nothing.
+pub(crate) fn say_on_hangup(mut hangup: Signal) {
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::warn!("hang-up ignored: a new configuration takes effect after a restart");
+        }
+    });
+}
+
 /// Panics become log lines like any other fault, with their place in the code.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {

@@ -227,3 +227,57 @@ fn https_without_an_authority_is_refused_before_the_first_call() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("clients.signer-gateway.tls: an https address needs tls.ca"), "{found:?}");
 }
+
+/// A certificate that signs itself, and its key.
+fn certificate() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["signer".to_owned()]).unwrap().self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
+}
+
+#[test]
+fn certificates_and_keys_that_cannot_be_used_are_named_by_their_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (mine, others) = (certificate(), certificate());
+    let cert = file("cert.pem", &mine.0);
+    let key = file("key.pem", &mine.1);
+    let other_key = file("other.pem", &others.1);
+    let garbage = file("garbage.pem", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n");
+    let empty = file("empty.pem", "");
+    let with = |server: [&str; 3], client: [&str; 3]| {
+        let [cert, key, ca] = server;
+        let tls = format!("[server.tls]\ncert = {cert:?}\nkey = {key:?}\nclient_ca = {ca:?}\n");
+        let [cert, key, ca] = client;
+        let client =
+            format!("https://signer:4000\"\ntls = {{ cert = {cert:?}, key = {key:?}, ca = {ca:?} }} #");
+        format!("{}\n{tls}", GOOD.replace("http://127.0.0.1:4000", &client))
+    };
+    let good = [cert.as_str(), key.as_str(), cert.as_str()];
+    assert!(read(&with(good, good), &[]).is_ok(), "{:?}", mistakes(&with(good, good), &[]));
+    let missing = "no-such-dir/a.pem";
+    let found = mistakes(&with([missing, missing, &garbage], [&empty, &garbage, missing]), &[]);
+    let expected = [
+        "clients.signer-gateway.tls.ca: cannot read certificates from no-such-dir/a.pem",
+        "clients.signer-gateway.tls.cert: no certificate in",
+        "clients.signer-gateway.tls.key: cannot read a private key from",
+        "server.tls.cert: cannot read certificates from no-such-dir/a.pem",
+        "server.tls.client_ca: the certificate authority in",
+        "server.tls.key: cannot read a private key from no-such-dir/a.pem",
+    ];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "found    {found}\nexpected {expected}");
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    let pair = [cert.as_str(), other_key.as_str(), cert.as_str()];
+    let found = mistakes(&with(pair, pair), &[]);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    for (found, key) in found.iter().zip(["clients.signer-gateway.tls.key", "server.tls.key"]) {
+        assert!(found.starts_with(&format!("{key}: certificate and key cannot be used together")), "{found}");
+    }
+}

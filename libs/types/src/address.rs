@@ -14,8 +14,8 @@ use std::str::FromStr;
 use alloy_primitives::Address as EvmAddress;
 use sha2::{Digest, Sha256};
 
-use crate::text::serde_as_text;
-pub use error::AddressError;
+use crate::text::{excerpt, serde_as_text};
+pub use error::{AddressError, AddressFormatError};
 
 /// How a chain writes its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -31,6 +31,17 @@ impl AddressFormat {
             Self::Evm => "evm",
             Self::Tron => "tron",
         }
+    }
+}
+
+impl FromStr for AddressFormat {
+    type Err = AddressFormatError;
+
+    fn from_str(text: &str) -> Result<Self, AddressFormatError> {
+        [Self::Evm, Self::Tron]
+            .into_iter()
+            .find(|format| format.as_str() == text)
+            .ok_or_else(|| AddressFormatError { text: excerpt(text) })
     }
 }
 

@@ -138,31 +138,6 @@ typed_id!(
     UserId,
     "user id"
 );
-typed_id!(
-    /// A transaction that confirmation follows.
-    WatchId,
-    "watch id"
-);
-typed_id!(
-    /// The balance of one asset in one wallet.
-    WalletBalanceId,
-    "wallet balance id"
-);
-typed_id!(
-    /// A consolidation rule.
-    RuleId,
-    "rule id"
-);
-typed_id!(
-    /// One approver's decision about one withdrawal.
-    ApprovalId,
-    "approval id"
-);
-typed_id!(
-    /// An approval or signing policy.
-    PolicyId,
-    "policy id"
-);
 
 #[cfg(test)]
 mod tests {

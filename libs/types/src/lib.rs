@@ -17,13 +17,10 @@ pub mod payment;
 pub mod priority;
 pub mod tx_hash;
 
-pub use address::{Address, AddressError, AddressFormat};
+pub use address::{Address, AddressError, AddressFormat, AddressFormatError};
 pub use amount::{Amount, AmountError, Decimals, RawAmount, format_amount};
 pub use backoff::Backoff;
-pub use id::{
-    ApprovalId, AssetId, AttemptId, IdError, JobId, PolicyId, RuleId, UserId, WalletBalanceId, WalletGroupId,
-    WalletId, WatchId, WithdrawalId,
-};
+pub use id::{AssetId, AttemptId, IdError, JobId, UserId, WalletGroupId, WalletId, WithdrawalId};
 pub use name::{AssetSymbol, ChainName, NameError};
 pub use payment::{DigestError, Payment, PaymentDigest, approval_message, void_message};
 pub use priority::{Priority, PriorityError};

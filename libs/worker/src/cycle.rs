@@ -147,9 +147,11 @@ impl Worker {
 /// The first due time after `now`.
 fn next_due(start: Instant, interval: Duration, now: Instant) -> Instant {
     let interval = interval.max(Duration::from_millis(1));
-    let gone = now.saturating_duration_since(start).as_nanos() / interval.as_nanos();
-    let next = u32::try_from(gone + 1).unwrap_or(u32::MAX);
-    start + interval.saturating_mul(next)
+    // What is left of the interval that runs now. Counted this way no number of intervals is too large.
+    let gone = now.saturating_duration_since(start).as_nanos() % interval.as_nanos();
+    let left = interval.as_nanos() - gone;
+    // Never more than the interval itself, which was bounded when it was read.
+    now.max(start) + Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -164,5 +166,12 @@ mod tests {
         assert_eq!(due(Duration::from_millis(999)), second);
         assert_eq!(due(Duration::from_millis(1001)), second * 2);
         assert_eq!(due(Duration::from_millis(5400)), second * 6);
+    }
+
+    #[test]
+    fn the_shortest_interval_still_waits_after_a_year() {
+        let (start, interval) = (Instant::now(), Duration::from_millis(1));
+        let now = start + Duration::from_secs(366 * 24 * 3600) + interval / 4;
+        assert_eq!(next_due(start, interval, now) - now, interval * 3 / 4);
     }
 }

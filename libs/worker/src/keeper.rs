@@ -22,9 +22,11 @@ pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
     let timing = shared.settings.timing;
     let mut silent = false;
     loop {
-        let pause = if hangs(&shared) {
+        let began = Instant::now();
+        // The time that a beat takes is part of the rhythm; a failed one is followed by a pause of its own.
+        let next = if hangs(&shared) {
             tracing::error!(worker = %shared.settings.id, "the cycle hangs past its deadline; no more heartbeats");
-            timing.heartbeat_interval
+            began + timing.heartbeat_interval
         } else {
             match beat(&shared, &claim).await {
                 Ok(()) => {
@@ -32,7 +34,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
                         tracing::info!(worker = %shared.settings.id, "Redis is back");
                     }
                     silent = false;
-                    timing.heartbeat_interval
+                    began + timing.heartbeat_interval
                 }
                 Err(error) => {
                     shared.away();
@@ -40,13 +42,12 @@ pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
                         tracing::warn!(worker = %shared.settings.id, error = &error as &dyn Error, "no heartbeat sent");
                     }
                     silent = true;
-                    retry_pause(&timing)
+                    Instant::now() + retry_pause(&timing)
                 }
             }
         };
-        // The time that the call took is part of the rhythm.
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep_until(next.into()) => {}
             () = shared.fresh.notified() => {}
         }
     }

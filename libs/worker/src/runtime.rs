@@ -287,9 +287,15 @@ where
         Connected::Alone => None,
         Connected::With(edge) => Some(edge),
     };
-    let history = match &shared.settings.data_dir {
-        Some(dir) => Some(History::open(dir, &shared.settings.id, shared.settings.retention).await?),
-        None => None,
+    let history = match open_history(&shared.settings).await {
+        Ok(history) => history,
+        Err(error) => {
+            // Or the next one waits out the whole time to live of a lock that nobody uses.
+            if let Some(edge) = edge {
+                let _ = edge.claim.release().await;
+            }
+            return Err(error.into());
+        }
     };
     let worker = Worker { shared: Arc::clone(&shared), history };
     tracing::info!(worker = %shared.settings.id, incarnation = shared.settings.incarnation, "worker started");
@@ -299,6 +305,13 @@ where
     }
     tracing::info!(worker = %shared.settings.id, "worker stopped");
     ended
+}
+
+async fn open_history(settings: &Settings) -> Result<Option<History>, HistoryError> {
+    match &settings.data_dir {
+        Some(dir) => History::open(dir, &settings.id, settings.retention).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// The parts that exist only with Redis.
@@ -332,8 +345,9 @@ async fn connect(shared: &Shared) -> Result<Connected, RuntimeError> {
             }
             Ok(Taken::Busy(by)) => RuntimeError::Busy { id: settings.id.to_string(), by },
             Ok(Taken::Refused(by)) => RuntimeError::Refused { id: settings.id.to_string(), by },
-            Err(_) if settings.without_redis == WithoutRedis::GoOn => {
-                tracing::warn!(worker = %settings.id, "Redis does not answer; working without a lock until it does");
+            Err(error) if settings.without_redis == WithoutRedis::GoOn => {
+                let reason = &error as &dyn Error;
+                tracing::warn!(worker = %settings.id, reason, "working without a lock until Redis answers");
                 break;
             }
             Err(error) => error.into(),
@@ -345,7 +359,7 @@ async fn connect(shared: &Shared) -> Result<Connected, RuntimeError> {
             other => return Err(other),
         }
         if !told {
-            tracing::warn!(worker = %settings.id, reason = %refused, "waiting for the lock");
+            tracing::warn!(worker = %settings.id, reason = &refused as &dyn Error, "waiting for the lock");
             told = true;
         }
         let pause = keeper::retry_pause(&settings.timing);

@@ -24,6 +24,9 @@ use crate::history::RETENTION;
 use crate::keys::{DEFAULT_NAMESPACE, Keys, Timing};
 use crate::redis::RedisConfig;
 
+/// No span is longer: what is added to a clock must not leave its range.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// What a worker does when Redis does not answer. What it holds it finishes in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WithoutRedis {
@@ -158,24 +161,22 @@ impl Read {
     }
 
     fn millis(&mut self, name: &str) -> Option<Duration> {
-        let millis: u64 = self.parsed(name)?;
-        if millis == 0 {
-            self.mistakes.push(format!("{name}: must be more than 0"));
-            return None;
-        }
-        Some(Duration::from_millis(millis))
+        let span = Duration::from_millis(self.parsed(name)?);
+        self.bounded(name, Some(span))
     }
 
     /// Seconds, with a fraction if need be.
     fn seconds(&mut self, name: &str) -> Option<Duration> {
         let seconds: f64 = self.parsed(name)?;
-        match Duration::try_from_secs_f64(seconds) {
-            Ok(span) if span >= Duration::from_millis(1) => Some(span),
-            Ok(_) | Err(_) => {
-                self.mistakes.push(format!("{name}: must be at least 0.001 seconds"));
-                None
-            }
+        self.bounded(name, Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    fn bounded(&mut self, name: &str, span: Option<Duration>) -> Option<Duration> {
+        let good = span.filter(|span| (Duration::from_millis(1)..=LONGEST).contains(span));
+        if good.is_none() {
+            self.mistakes.push(format!("{name}: must be between 1 millisecond and 366 days"));
         }
+        good
     }
 
     fn orphan(&mut self) -> bool {
@@ -229,5 +230,20 @@ mod tests {
         let error = read(&[("INTERVAL_SEC", "-1"), ("WORKER_PAIR_ID", "a b"), ("WORKER_LOCK_TTL_MS", "0")]);
         let SettingsError(mistakes) = error.unwrap_err();
         assert_eq!(mistakes.len(), 3, "{mistakes:?}");
+    }
+
+    #[test]
+    fn a_span_that_no_clock_can_count_is_refused() {
+        let huge = [
+            ("INTERVAL_SEC", "1e19"),
+            ("CYCLE_DEADLINE_SEC", "1e300"),
+            ("WORKER_LOCK_TTL_MS", "18446744073709551615"),
+        ];
+        for (name, value) in huge {
+            let SettingsError(mistakes) = read(&[(name, value)]).unwrap_err();
+            assert_eq!(mistakes, [format!("{name}: must be between 1 millisecond and 366 days")]);
+        }
+        let year = read(&[("INTERVAL_SEC", "31622400")]).unwrap();
+        assert_eq!(year.interval, LONGEST);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fred::prelude::{Client, Expiration, HashesInterface, KeysInterface, PubsubInterface};
+use fred::prelude::{Client, ClientLike, Expiration, HashesInterface, KeysInterface, PubsubInterface};
 use serde_json::{Value, json};
 use testkit::{RedisServer, wait_for, wait_for_value};
 use tokio::sync::watch;
@@ -256,6 +256,44 @@ async fn without_redis_it_finishes_what_it_holds_starts_nothing_new_and_recovers
     assert_eq!(place.held_by().await.as_deref(), Some("i-1"));
     stop.cancel();
     life.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_redis_that_lost_its_data_gives_the_lock_again_with_a_later_token() {
+    let (mut server, place) = server().await;
+    let counting = Counting::default();
+    let (life, stop) = start(place.incarnation("i-1"), counting.clone());
+    place.beats().await;
+    let token = || async {
+        let state = place.text(place.keys.state(&place.settings.id)).await?;
+        serde_json::from_str::<WorkerState>(&state).unwrap().fencing_token
+    };
+    let before = token().await.unwrap();
+    let () = place.client.flushall(false).await.unwrap();
+    server.stop().await;
+    server.start().await;
+    wait_for("the lock", PATIENCE, || async {
+        place.client.get(place.keys.lock(&place.settings.id)).await.unwrap_or(None::<String>).as_deref()
+            == Some("i-1")
+    })
+    .await;
+    wait_for("a later token", PATIENCE, || async { token().await.is_some_and(|token| token > before) }).await;
+    let cycles = counting.cycles.load(Ordering::SeqCst);
+    wait_for("work to go on", PATIENCE, || async { counting.cycles.load(Ordering::SeqCst) > cycles }).await;
+    stop.cancel();
+    life.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_open_its_history_gives_its_lock_back() {
+    let place = shared_place().await;
+    let dir = tempfile::tempdir().unwrap();
+    let no_folder = dir.path().join("taken");
+    std::fs::write(&no_folder, "a file").unwrap();
+    let settings = Settings { data_dir: Some(no_folder), ..place.incarnation("i-1") };
+    let (life, _stop) = start(settings, Counting::default());
+    assert!(matches!(life.await.unwrap(), Err(RuntimeError::History(_))));
+    assert_eq!(place.held_by().await, None, "nobody else waits for a quarter of an hour");
 }
 
 #[tokio::test]

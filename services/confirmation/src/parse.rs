@@ -122,14 +122,7 @@ pub(crate) fn settings(request: wire::PutChainRequest) -> Result<Settings, Statu
     let Some(chain) = request.chain else { return Err(refuse::invalid("chain", "is missing")) };
     let mut wrong = Mistakes::default();
     let name = wrong.take("chain.name", chain.name.parse::<ChainName>());
-    let kind = match chain.kind.as_str() {
-        "evm" => Some(AddressFormat::Evm),
-        "tron" => Some(AddressFormat::Tron),
-        other => {
-            wrong.note("chain.kind", format!("{other:?} is neither evm nor tron"));
-            None
-        }
-    };
+    let kind = wrong.take("chain.kind", chain.kind.parse::<AddressFormat>());
     if chain.network_id == 0 {
         wrong.note("chain.network_id", "must be above zero");
     }

@@ -15,9 +15,6 @@ use crate::watch::list::{Query, Tips};
 use crate::watch::row::Stored;
 use crate::watch::{WatchApp, WatchedTx};
 
-/// Watches in one page at most.
-const MAX_PAGE: u32 = 500;
-
 #[derive(Debug)]
 pub struct ConfirmationRpc {
     watches: WatchApp,
@@ -116,7 +113,7 @@ fn query(request: &wire::ListWatchesRequest) -> Result<(Query, Filter), Status> 
         text => Some(parse::chain("chain", text)?),
     };
     let statuses = parse::statuses(&request.statuses)?;
-    let size = page::size(request.page_size)?.min(MAX_PAGE);
+    let size = page::size(request.page_size)?;
     let filter = Filter::of("watches", &[("chain", &request.chain), ("statuses", &statuses.join(","))]);
     let malformed = || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
     let after = match page::decode::<2>(filter, &request.page_token)? {

@@ -11,9 +11,10 @@ use std::time::Duration;
 use rpc::Secret;
 use service::config::Reader;
 
-use crate::source::SourceSpec;
+use crate::source::{MAX_BATCH, MAX_CONCURRENCY, SourceSpec};
 
-const DAY_MS: u64 = 86_400_000;
+pub(crate) const DAY_MS: u64 = 86_400_000;
+pub(crate) const LEAST_LEASE_MS: u64 = 500;
 
 /// Everything under the shared sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +111,8 @@ pub(crate) struct FeeCollector {
     pub(crate) rpc_url: Option<String>,
     pub(crate) contract: Option<String>,
     pub(crate) start_point: Option<String>,
+    /// What is wrong with its other variables.
+    pub(crate) wrong: Option<String>,
 }
 
 // The node's address carries an API key.
@@ -137,6 +140,7 @@ impl Config {
             rpc_url: section.opt("rpc_url"),
             contract: section.opt("contract"),
             start_point: section.opt("start_point"),
+            wrong: section.opt("wrong"),
         });
         let mongo = MongoConfig { url: url?, database, timeout_ms };
         Some(Self { mongo, collect, sources, fee_collector })
@@ -146,9 +150,9 @@ impl Config {
 fn collect(section: &Reader) -> CollectConfig {
     CollectConfig {
         enabled: section.or("enabled", true),
-        batch_size: section.within("batch_size", 100, 1..=100_000),
-        concurrency: section.within("concurrency", 2, 1..=64),
-        lease_ms: section.within("lease_ms", 120_000, 500..=DAY_MS),
+        batch_size: section.within("batch_size", 100, 1..=MAX_BATCH),
+        concurrency: section.within("concurrency", 2, 1..=MAX_CONCURRENCY),
+        lease_ms: section.within("lease_ms", 120_000, LEAST_LEASE_MS..=DAY_MS),
         historical_poll_ms: section.within("historical_poll_ms", 5_000, 1..=DAY_MS),
         realtime_poll_ms: section.within("realtime_poll_ms", 60_000, 1..=DAY_MS),
         finality_blocks: section.within("finality_blocks", 64, 1..=100_000),

@@ -3,7 +3,7 @@
 //! `integrator` is a chain id there, by history; it stays so here, and gRPC has both under their right names. Pages are by number,
 //! so a deep page must be found without counting through those before it: the ledger knows how many events lie before each range.
 
-use axum::extract::{RawQuery, State};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -18,7 +18,7 @@ use crate::source::{Source, SourceRepo};
 use crate::store::{Store, StoreError};
 
 const DEFAULT_CHAIN: u64 = 137;
-const MAX_LIMIT: u64 = 100;
+const MAX_LIMIT: i64 = 100;
 
 #[derive(Debug, Clone)]
 struct Fees {
@@ -39,38 +39,46 @@ pub(crate) fn router(store: &Store) -> Router {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
-    chain_id: u64,
+    /// None for a number that is no chain's.
+    chain_id: Option<u64>,
     page: u64,
-    limit: u64,
+    limit: i64,
 }
 
-/// Reads the query string. A chain id that is no number is refused; page and limit are brought into their bounds.
-fn asked(query: &str) -> Result<Asked, &'static str> {
-    let value = |name: &str| {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
-    };
+/// Reads the query. A chain id that is no number is refused; page and limit are brought into their bounds.
+fn asked(query: &[(String, String)]) -> Result<Asked, &'static str> {
+    let value = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim());
     let chain_id = match value("integrator").filter(|text| !text.is_empty()) {
-        None => DEFAULT_CHAIN,
-        Some(text) => text.parse().map_err(|_| "integrator must be a numeric chain id")?,
+        None => Some(DEFAULT_CHAIN),
+        Some(text) => match text.parse() {
+            Ok(chain_id) => Some(chain_id),
+            Err(_) if is_number(text) => None,
+            Err(_) => return Err("integrator must be a numeric chain id"),
+        },
     };
-    let number = |name: &str, default: i64| {
-        let text = value(name)?;
+    let number = |name: &str, default: i64| match value(name) {
+        None => default,
         // A number beyond any page is still a number.
-        Some(text.parse::<i64>().unwrap_or(if is_digits(text) { i64::MAX } else { default }))
+        Some(text) => text.parse().unwrap_or(if is_digits(text) { i64::MAX } else { default }),
     };
-    let page = number("page", 1).unwrap_or(1).max(1);
-    let limit = number("limit", 100).unwrap_or(100).clamp(1, 100);
-    let unsigned = |n: i64| u64::try_from(n).unwrap_or(1);
-    Ok(Asked { chain_id, page: unsigned(page), limit: unsigned(limit).min(MAX_LIMIT) })
+    let page = number("page", 1).max(1);
+    let limit = number("limit", MAX_LIMIT).clamp(1, MAX_LIMIT);
+    Ok(Asked { chain_id, page: page.unsigned_abs(), limit })
+}
+
+/// Whole or not, of either sign, of any size.
+fn is_number(text: &str) -> bool {
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
+    is_digits(whole) && is_digits(rest)
 }
 
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-async fn list(State(fees): State<Fees>, RawQuery(query): RawQuery) -> Response {
-    let asked = match asked(query.as_deref().unwrap_or("")) {
+async fn list(State(fees): State<Fees>, Query(query): Query<Vec<(String, String)>>) -> Response {
+    let asked = match asked(&query) {
         Ok(asked) => asked,
         Err(problem) => return (StatusCode::BAD_REQUEST, Json(json!({ "error": problem }))).into_response(),
     };
@@ -139,22 +147,36 @@ impl Fees {
         let all = self.sources.all().await?;
         let sources: Vec<Source> = all
             .into_iter()
-            .filter(|source| source.chain_id() == asked.chain_id && source.shape.is_fees_collected())
+            .filter(|source| Some(source.chain_id()) == asked.chain_id && source.shape.is_fees_collected())
             .collect();
-        let skip = (asked.page - 1).saturating_mul(asked.limit);
-        let limit = i64::try_from(asked.limit).unwrap_or(100);
+        let page_size = asked.limit.unsigned_abs();
+        let skip = (asked.page - 1).saturating_mul(page_size);
         let (docs, total) = match &sources[..] {
             [] => (Vec::new(), 0),
-            [only] => self.ranked(only, skip, limit).await?,
-            // Several contracts on one chain: their counts cannot be added up block by block.
-            _ => {
-                let docs = self.events.skip_fees(0..=u64::MAX, asked.chain_id, skip, limit).await?;
-                (docs, self.events.count_fees_from(asked.chain_id, 0).await?)
+            [only] => self.ranked(only, skip, asked.limit).await?,
+            [first, ..] => {
+                // Several contracts on one chain: their ledgers cannot be walked as one, so the pages before are counted through.
+                let total = self.sum(&sources).await?;
+                let docs = match skip < total {
+                    true => self.events.skip_fees(0..=u64::MAX, first.chain_id(), skip, asked.limit).await?,
+                    false => Vec::new(),
+                };
+                (docs, total)
             }
         };
-        let total_pages = total.div_ceil(asked.limit);
-        let pagination = Pagination { page: asked.page, limit: asked.limit, total, total_pages };
+        let total_pages = total.div_ceil(page_size);
+        let pagination = Pagination { page: asked.page, limit: page_size, total, total_pages };
         Ok(Listed { data: docs.into_iter().map(Fee::from).collect(), pagination })
+    }
+
+    async fn sum(&self, sources: &[Source]) -> Result<u64, StoreError> {
+        let mut total: u64 = 0;
+        for source in sources {
+            let Some(cursor) = self.ranges.cursor(source.name()).await? else { continue };
+            let above = self.events.count_from(source, cursor.done_before).await?;
+            total = total.saturating_add(cursor.events).saturating_add(above);
+        }
+        Ok(total)
     }
 
     /// A page by its distance from the newest event. What lies above the unbroken run is counted; below it the ledger is asked.
@@ -182,15 +204,31 @@ mod tests {
 
     #[test]
     fn queries_are_read_as_the_fee_collector_read_them() {
-        let ok = |query: &str| asked(query).map(|a| (a.chain_id, a.page, a.limit));
-        assert_eq!(ok(""), Ok((137, 1, 100)));
-        assert_eq!(ok("integrator=1&page=3&limit=20"), Ok((1, 3, 20)));
-        assert_eq!(ok("page=0&limit=0"), Ok((137, 1, 1)));
-        assert_eq!(ok("page=-5&limit=1000"), Ok((137, 1, 100)));
-        assert_eq!(ok("page=x&limit=y"), Ok((137, 1, 100)));
-        assert_eq!(ok("integrator="), Ok((137, 1, 100)));
-        assert!(ok("integrator=abc").is_err());
-        assert!(ok("integrator=0x89").is_err());
-        assert_eq!(ok("page=99999999999999999999"), Ok((137, i64::MAX as u64, 100)));
+        let ok = |query: &str| {
+            let uri = format!("/fees?{query}").parse().unwrap();
+            let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&uri).unwrap();
+            asked(&pairs).map(|a| (a.chain_id, a.page, a.limit))
+        };
+        assert_eq!(ok(""), Ok((Some(137), 1, 100)));
+        assert_eq!(ok("integrator=1&page=3&limit=20"), Ok((Some(1), 3, 20)));
+        assert_eq!(ok("page=0&limit=0"), Ok((Some(137), 1, 1)));
+        assert_eq!(ok("page=-5&limit=1000"), Ok((Some(137), 1, 100)));
+        assert_eq!(ok("page=x&limit=y"), Ok((Some(137), 1, 100)));
+        assert_eq!(ok("integrator=&page=&limit="), Ok((Some(137), 1, 100)));
+        assert_eq!(ok("page=99999999999999999999"), Ok((Some(137), i64::MAX as u64, 100)));
+        // As browsers and client libraries may write it.
+        assert_eq!(ok("integrator=%31&page=%32&limit=+7"), Ok((Some(1), 2, 7)));
+        assert_eq!(ok("%69ntegrator=10&page"), Ok((Some(10), 1, 100)));
+    }
+
+    #[test]
+    fn a_chain_id_that_is_no_number_is_refused_and_one_that_is_no_chains_finds_nothing() {
+        let chain = |text: &str| asked(&[("integrator".to_owned(), text.to_owned())]).map(|a| a.chain_id);
+        for number in ["-5", "1.5", "99999999999999999999999"] {
+            assert_eq!(chain(number), Ok(None), "{number}");
+        }
+        for other in ["abc", "0x89", "1a", "-", ".", "1.", "--1"] {
+            assert!(chain(other).is_err(), "{other}");
+        }
     }
 }

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::FeeCollector;
+use crate::config::{DAY_MS, FeeCollector, LEAST_LEASE_MS};
 use crate::event::FEES_COLLECTED;
-use crate::source::SourceSpec;
+use crate::source::{MAX_BATCH, SourceSpec};
 
 const PREFIX: &str = "BURSAR_INDEXER__";
-const DEFAULT_PORT: &str = "9999";
+const DEFAULT_PORT: u16 = 9999;
 const DEFAULT_MONGO: &str = "mongodb://localhost:27017/lf-fee-collector";
 const CHAIN_VARIABLES: [&str; 4] = ["ACTIVE_CHAIN", "RPC_URL", "CONTRACT_ADDRESS", "START_POINT"];
 
@@ -21,18 +21,40 @@ pub(crate) fn translate(mut variables: Vec<(String, String)>) -> Vec<(String, St
         return variables;
     }
     let value = |name: &str| given.get(name).cloned().filter(|text| !text.is_empty());
+    let mut wrong = Vec::new();
+    let port = value("API_PORT").map_or(Ok(DEFAULT_PORT), |text| text.trim().parse().map_err(|_| text));
+    let port = port.unwrap_or_else(|text| {
+        let problem = format!("must be the number of a port, not `{text}`");
+        wrong.push(LegacyError::Wrong { name: "API_PORT", problem }.to_string());
+        DEFAULT_PORT
+    });
+    // Brought into the bounds that hold here: a pause of 0 was as good as none there.
+    let mut number = |name: &'static str, least: u64, most: u64| {
+        let text = value(name)?;
+        match text.trim().parse::<u64>() {
+            Ok(number) => Some(number.clamp(least, most).to_string()),
+            Err(_) => {
+                wrong.push(LegacyError::NotANumber { name, text }.to_string());
+                None
+            }
+        }
+    };
     let mongo = value("MONGO_URI").unwrap_or_else(|| DEFAULT_MONGO.to_owned());
-    let port = value("API_PORT").unwrap_or_else(|| DEFAULT_PORT.to_owned());
+    let batch = number("BATCH_SIZE", 1, u64::from(MAX_BATCH));
+    let lease = number("JOB_LEASE_TTL_MS", LEAST_LEASE_MS, DAY_MS);
+    let historical = number("HISTORICAL_POLL_INTERVAL_MS", 1, DAY_MS);
+    let realtime = number("REALTIME_POLL_INTERVAL_MS", 1, DAY_MS);
     let mut known = vec![
         ("SERVER__LISTEN", Some(format!("0.0.0.0:{port}"))),
         ("MONGO__DATABASE", Some(database_of(&mongo))),
         ("MONGO__URL", Some(mongo)),
         ("TELEMETRY__FILTER", Some(filter(value("LOG_LEVEL").as_deref()))),
         ("TELEMETRY__LOG_FORMAT", value("APP_ENV").map(|env| log_format(&env))),
-        ("COLLECT__BATCH_SIZE", value("BATCH_SIZE")),
-        ("COLLECT__LEASE_MS", value("JOB_LEASE_TTL_MS")),
-        ("COLLECT__HISTORICAL_POLL_MS", value("HISTORICAL_POLL_INTERVAL_MS")),
-        ("COLLECT__REALTIME_POLL_MS", value("REALTIME_POLL_INTERVAL_MS")),
+        ("COLLECT__BATCH_SIZE", batch),
+        ("COLLECT__LEASE_MS", lease),
+        ("COLLECT__HISTORICAL_POLL_MS", historical),
+        ("COLLECT__REALTIME_POLL_MS", realtime),
+        ("FEE_COLLECTOR__WRONG", (!wrong.is_empty()).then(|| wrong.join("; "))),
         ("COLLECT__CONCURRENCY", value("DEV_MULTIPLE_WORKERS").map(|many| workers(&many))),
     ];
     let chain = ["CHAIN", "RPC_URL", "CONTRACT", "START_POINT"];
@@ -88,10 +110,18 @@ pub(crate) enum LegacyError {
     NotANumber { name: &'static str, text: String },
     #[error("{name}: {problem}")]
     Wrong { name: &'static str, problem: String },
+    #[error("{0}")]
+    Numbers(String),
+}
+
+/// Whether its variables can be used, as far as every process of the fee collector needs them.
+pub(crate) fn check(given: &FeeCollector) -> Result<(), LegacyError> {
+    given.wrong.clone().map_or(Ok(()), |wrong| Err(LegacyError::Numbers(wrong)))
 }
 
 /// The source that the variables describe.
 pub(crate) fn source(given: &FeeCollector) -> Result<SourceSpec, LegacyError> {
+    check(given)?;
     let fields = [&given.chain, &given.rpc_url, &given.contract, &given.start_point];
     let missing: Vec<_> = CHAIN_VARIABLES
         .into_iter()
@@ -158,6 +188,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_brought_into_bounds_and_what_is_none_is_named() {
+        let chain = ("ACTIVE_CHAIN", "137");
+        let env = translate(pairs(&[
+            chain,
+            ("HISTORICAL_POLL_INTERVAL_MS", "0"),
+            ("JOB_LEASE_TTL_MS", "5"),
+            ("BATCH_SIZE", " 250 "),
+        ]));
+        assert_eq!(get(&env, "COLLECT__HISTORICAL_POLL_MS"), Some("1"));
+        assert_eq!(get(&env, "COLLECT__LEASE_MS"), Some("500"));
+        assert_eq!(get(&env, "COLLECT__BATCH_SIZE"), Some("250"));
+        assert_eq!(get(&env, "FEE_COLLECTOR__WRONG"), None);
+        let env = translate(pairs(&[chain, ("BATCH_SIZE", "many"), ("API_PORT", "http")]));
+        assert_eq!(get(&env, "COLLECT__BATCH_SIZE"), None);
+        let wrong =
+            "API_PORT: must be the number of a port, not `http`; BATCH_SIZE must be a number, not `many`";
+        assert_eq!(get(&env, "FEE_COLLECTOR__WRONG"), Some(wrong));
+    }
+
+    #[test]
     fn bursars_own_names_win_and_nothing_happens_without_a_chain() {
         let own = ("BURSAR_INDEXER__SERVER__LISTEN", "127.0.0.1:1");
         let env = translate(pairs(&[("START_POINT", "5"), ("API_PORT", "80"), own]));
@@ -173,6 +223,7 @@ mod tests {
             rpc_url: Some("http://a, http://b".to_owned()),
             contract: Some("0xbD6C7B0d2f68c2b7805d88388319cfB6EcB50eA9".to_owned()),
             start_point: Some("78600000".to_owned()),
+            wrong: None,
         };
         let spec = source(&full).unwrap();
         assert_eq!((spec.chain_id, spec.start_block, spec.nodes.len()), (137, 78_600_000, 2));

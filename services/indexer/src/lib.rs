@@ -51,6 +51,7 @@ impl service::Service for Indexer {
 
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
+        config.fee_collector.as_ref().map_or(Ok(()), legacy::check)?;
         let store = Store::connect(&config.mongo).await?;
         if config.collect.enabled {
             // A process that also answers outlives its workers: they are started again when the store is back.
@@ -74,6 +75,7 @@ impl service::Service for Indexer {
         ctx: Context<Config>,
     ) -> Result<(), BoxError> {
         let config = ctx.config();
+        config.fee_collector.as_ref().map_or(Ok(()), legacy::check)?;
         let store = Store::connect(&config.mongo).await?;
         match name {
             "work" => {

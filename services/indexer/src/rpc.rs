@@ -1,6 +1,7 @@
 //! protobuf <-> app, nothing else.
 
 use alloy_primitives::hex;
+use mongodb::bson::Bson;
 use proto::indexer::v1 as pb;
 use proto::indexer::v1::indexer_service_server::IndexerService;
 use rpc::Draining;
@@ -211,7 +212,7 @@ fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(Even
     let to_time = time("to_time", &request.to_time)?.map(|at| at.timestamp_millis());
     let mut equal = Vec::new();
     if let Some(contract) = address("contract_address", &request.contract_address)? {
-        equal.push(("contractAddress".to_owned(), contract));
+        equal.push(("contractAddress".to_owned(), Bson::String(contract)));
     }
     let mut parameters: Vec<(&String, &String)> = request.parameters.iter().collect();
     parameters.sort();
@@ -227,6 +228,7 @@ fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(Even
     };
     let (from_block, to_block) = (request.from_block.to_string(), request.to_block.to_string());
     let (from_time, to_time) = (format!("{from_time:?}"), format!("{to_time:?}"));
+    let texts: Vec<String> = equal.iter().map(|(_, value)| value.to_string()).collect();
     let mut values = vec![
         ("source", source.name()),
         ("from_block", &from_block),
@@ -234,12 +236,12 @@ fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(Even
         ("from_time", &from_time),
         ("to_time", &to_time),
     ];
-    values.extend(equal.iter().map(|(field, value)| (field.as_str(), value.as_str())));
+    values.extend(equal.iter().map(|(field, _)| field.as_str()).zip(texts.iter().map(String::as_str)));
     Ok((query, Filter::of("events", &values)))
 }
 
 /// A filter by an indexed parameter: the stored field and the value in its stored form.
-fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, String), Status> {
+fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, Bson), Status> {
     let field = format!("parameters.{name}");
     let place = source.shape.params.iter().position(|param| param.name == name);
     let Some((place, param)) =
@@ -250,20 +252,68 @@ fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, String
             format!("the event of {} has no such indexed parameter", source.name()),
         ));
     };
-    let stored = match param.ty.as_str() {
-        "address" => address(&field, value)?.ok_or_else(|| rpc::error::invalid(&field, "is empty"))?,
-        "bool" => return Err(rpc::error::invalid(field, "events cannot be filtered by a yes or no")),
-        ty if ty.starts_with("uint") || ty.starts_with("int") => value
-            .parse::<alloy_primitives::I256>()
-            .map(|number| number.to_string())
-            .or_else(|_| value.parse::<alloy_primitives::U256>().map(|number| number.to_string()))
-            .map_err(|_| rpc::error::invalid(&field, "is not a whole number"))?,
-        // Bytes, and hashes of what is indexed but longer than a word.
-        _ => value.to_lowercase(),
-    };
+    let stored = topic(&param.ty, value).map_err(|problem| rpc::error::invalid(field, problem))?;
     if source.shape.is_fees_collected() {
         let columns = ["token", "integrator", "integratorFee", "lifiFee"];
         return Ok((columns[place.min(3)].to_owned(), stored));
     }
     Ok((format!("params.{name}"), stored))
+}
+
+/// The value of a topic as it is stored.
+fn topic(ty: &str, value: &str) -> Result<Bson, String> {
+    let whole = |ty: &str| !ty.ends_with(']') && (ty.starts_with("uint") || ty.starts_with("int"));
+    Ok(match ty {
+        "address" => {
+            let parsed = types::Address::parse(types::AddressFormat::Evm, value);
+            Bson::String(parsed.map_err(|error| error.to_string())?.to_string().to_lowercase())
+        }
+        "bool" => Bson::Boolean(value.parse().map_err(|_| "is neither `true` nor `false`".to_owned())?),
+        ty if whole(ty) => {
+            let signed = value.parse::<alloy_primitives::I256>().map(|number| number.to_string());
+            let number = signed
+                .or_else(|_| value.parse::<alloy_primitives::U256>().map(|number| number.to_string()))
+                .map_err(|_| "is not a whole number".to_owned())?;
+            Bson::String(number)
+        }
+        // Bytes of a fixed length, and hashes of what is longer than a word.
+        ty => {
+            let length = ty.strip_prefix("bytes").and_then(|length| length.parse().ok()).unwrap_or(32);
+            let bytes = hex::decode(value).ok().filter(|bytes| bytes.len() == length);
+            let bytes = bytes.ok_or_else(|| format!("is not {length} bytes in hexadecimal"))?;
+            Bson::String(hex::encode_prefixed(bytes))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_topics_are_brought_into_their_stored_form_or_refused() {
+        let text = |text: &str| Ok(Bson::String(text.to_owned()));
+        let lower = "0xbd6c7b0d2f68c2b7805d88388319cfb6ecb50ea9";
+        assert_eq!(topic("address", "0xbD6C7B0d2f68c2b7805d88388319cfB6EcB50eA9"), text(lower));
+        assert_eq!(topic("bool", "true"), Ok(Bson::Boolean(true)));
+        assert_eq!((topic("uint256", "007"), topic("int8", "-3")), (text("7"), text("-3")));
+        let max = alloy_primitives::U256::MAX.to_string();
+        assert_eq!(topic("uint256", &max), text(&max));
+        assert_eq!(topic("bytes4", "0xDEADbeef"), text("0xdeadbeef"));
+        let hash = format!("0x{}", "ab".repeat(32));
+        for ty in ["bytes32", "string", "bytes", "uint256[]", "(uint256,bool)"] {
+            assert_eq!(topic(ty, &hash.to_uppercase().replace('X', "x")), text(&hash), "{ty}");
+        }
+        let wrong = [
+            ("address", "nobody"),
+            ("address", ""),
+            ("bool", "1"),
+            ("uint8", "x"),
+            ("bytes4", "0xdead"),
+            ("string", "x"),
+        ];
+        for (ty, value) in wrong {
+            assert!(topic(ty, value).is_err(), "{ty} {value}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::{Error as MongoError, ErrorKind, WriteFailure};
 use mongodb::options::{ClientOptions, IndexOptions, UpdateModifications};
@@ -23,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Longest single call; a server that accepts and never answers must not hold a worker for ever.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 const DUPLICATE_KEY: i32 = 11_000;
+/// `MaxTimeMSExpired`
+const TOO_SLOW: i32 = 50;
 
 /// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,16 +45,24 @@ pub enum StoreError {
     /// A stored document is not what this program writes.
     #[error("a stored document is damaged: {0}")]
     Damaged(String),
+    /// The database belongs to somebody else.
+    #[error("collection {0} of the database is another program's: give the indexer a database of its own")]
+    Foreign(&'static str),
 }
 
 impl StoreError {
     /// Whether the same call may succeed a moment later.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Url(_) | Self::Damaged(_) => false,
+            Self::Url(_) | Self::Damaged(_) | Self::Foreign(_) => false,
             Self::Unreachable(_) | Self::Silent => true,
             Self::Call(error) => is_transient(error),
         }
+    }
+
+    /// Whether the server gave up on a search that took longer than it may.
+    pub(crate) fn is_too_slow(&self) -> bool {
+        matches!(self, Self::Call(error) if matches!(*error.kind, ErrorKind::Command(ref c) if c.code == TOO_SLOW))
     }
 }
 
@@ -139,6 +150,11 @@ impl Store {
     async fn prepare(&self) -> Result<(), StoreError> {
         // Made here and not by the first write: an index build or a transaction must find them.
         let present = self.database.list_collection_names().await?;
+        for name in ["lastBlock", "blockJobs", "feeEvents"] {
+            if present.iter().any(|known| known == name) && self.is_foreign(name).await? {
+                return Err(StoreError::Foreign(name));
+            }
+        }
         for name in ["sources", "lastBlock", "blockJobs", "feeEvents", "events", "addresses", "reorgs"] {
             if !present.iter().any(|known| known == name) {
                 match self.database.create_collection(name).await {
@@ -159,6 +175,22 @@ impl Store {
         index(&self.jobs(), doc! { "source": 1, "toTime": 1 }, None).await?;
         index(&self.jobs(), doc! { "source": 1, "before": 1, "_id": 1 }, None).await?;
         index(&self.addresses(), doc! { "source": 1, "version": 1 }, None).await
+    }
+
+    /// Whether a collection is that of the fee collector this service replaces, which has the same names. Its unique index over
+    /// transaction and log would refuse the very events that are to be stored, and look like a repetition.
+    async fn is_foreign(&self, name: &str) -> Result<bool, StoreError> {
+        let rows = self.collection::<Document>(name);
+        if rows.find_one(doc! { "_id": { "$type": "objectId" } }).await?.is_some() {
+            return Ok(true);
+        }
+        let mut indexes = rows.list_indexes().await?;
+        while let Some(index) = indexes.try_next().await? {
+            if index.options.is_some_and(|options| options.unique == Some(true)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(crate) fn collection<T: Send + Sync>(&self, name: &str) -> Collection<T> {
@@ -257,6 +289,11 @@ pub(crate) struct Tx {
 }
 
 impl Tx {
+    /// A write that has no others with it: the server itself settles who comes first, where a transaction would be given up.
+    pub(crate) fn alone() -> Self {
+        Self { session: None }
+    }
+
     /// Whether the writes happen together or not at all.
     pub(crate) fn is_atomic(&self) -> bool {
         self.session.is_some()
@@ -269,7 +306,26 @@ impl Tx {
         id: &str,
         fields: Document,
     ) -> Result<(), StoreError> {
-        let call = collection.update_one(doc! { "_id": id }, doc! { "$set": fields }).upsert(true);
+        self.upsert(collection, id, doc! { "$set": fields }).await
+    }
+
+    /// Stores a document under an id, unless there is one.
+    pub(crate) async fn add(
+        &mut self,
+        collection: &Collection<Document>,
+        id: &str,
+        fields: Document,
+    ) -> Result<(), StoreError> {
+        self.upsert(collection, id, doc! { "$setOnInsert": fields }).await
+    }
+
+    async fn upsert(
+        &mut self,
+        collection: &Collection<Document>,
+        id: &str,
+        change: Document,
+    ) -> Result<(), StoreError> {
+        let call = collection.update_one(doc! { "_id": id }, change).upsert(true);
         match &mut self.session {
             Some(session) => call.session(session).await?,
             None => call.await?,
@@ -356,4 +412,20 @@ pub(crate) fn block(number: i64) -> u64 {
 /// A text inside an aggregation expression, where `$` would begin a field.
 pub(crate) fn literal(text: impl Into<Bson>) -> Document {
     doc! { "$literal": text.into() }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A fresh database on a real server.
+    pub(crate) async fn store() -> Store {
+        let database = testkit::mongo().await;
+        let config = MongoConfig {
+            url: rpc::Secret::new(database.url()),
+            database: database.name().to_owned(),
+            timeout_ms: 5_000,
+        };
+        Store::connect(&config).await.unwrap()
+    }
 }

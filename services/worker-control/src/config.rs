@@ -133,6 +133,12 @@ fn orchestrator(section: &Reader, root: &Reader) -> OrchestratorConfig {
             "must be at least three times health_interval_ms, or the lock is lost between two rounds",
         );
     }
+    if config.heartbeat_timeout < config.timing.heartbeat_interval * 2 {
+        section.wrong(
+            "heartbeat_timeout_ms",
+            "must be at least twice worker.heartbeat_interval_ms, or a worker is ended between two heartbeats",
+        );
+    }
     config
 }
 
@@ -224,13 +230,14 @@ mod tests {
             .unwrap();
         let text = format!(
             "[redis]\nurl = \"redis://127.0.0.1\"\n[orchestrator]\nworkers_file = \"{}\"\nlock_ttl_ms = 10\n\
-             orphans = \"run\"\n[worker]\nheartbeat_ttl_ms = 3\n",
+             heartbeat_timeout_ms = 29999\norphans = \"run\"\n[worker]\nheartbeat_ttl_ms = 3\n",
             file.display()
         );
         let error = read(&text).unwrap_err();
         for part in [
             "orchestrator.lock_ttl_ms",
             "orchestrator.orphans",
+            "orchestrator.heartbeat_timeout_ms",
             "worker.heartbeat_ttl_ms",
             "workers[0].id",
             "workers[1].command",

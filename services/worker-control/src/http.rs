@@ -1,12 +1,12 @@
 //! The API as JSON over HTTP: `GET /health` for anybody, `GET /workers` and `/workers/{id}` for operators and auditors, `POST
-//! /workers/{id}/restart` for operators. Callers send the same API keys as over gRPC.
+//! /workers/{id}/restart` and `DELETE /workers/{id}` for operators. Callers send the same API keys as over gRPC.
 
 use axum::Json;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, FleetError, Status, WorkerView};
@@ -23,7 +23,10 @@ pub(crate) fn reading(fleet: Fleet) -> Router {
 
 /// For those who may act.
 pub(crate) fn acting(fleet: Fleet) -> Router {
-    Router::new().route("/workers/{id}/restart", post(restart)).with_state(fleet)
+    Router::new()
+        .route("/workers/{id}/restart", post(restart))
+        .route("/workers/{id}", delete(remove))
+        .with_state(fleet)
 }
 
 async fn healthy(State(fleet): State<Fleet>) -> Response {
@@ -63,13 +66,20 @@ async fn restart(State(fleet): State<Fleet>, Path(id): Path<String>) -> Response
     }
 }
 
+async fn remove(State(fleet): State<Fleet>, Path(id): Path<String>) -> Response {
+    match id.parse() {
+        Ok(id) => answer(fleet.remove(id).await),
+        Err(_) => refuse(StatusCode::NOT_FOUND, &format!("there is no worker {id}")),
+    }
+}
+
 fn answer(result: Result<std::sync::Arc<WorkerView>, FleetError>) -> Response {
     match result {
         Ok(worker) => Json(show(&worker)).into_response(),
         Err(error) => {
             let code = match &error {
                 FleetError::Unknown(_) => StatusCode::NOT_FOUND,
-                FleetError::InFile(_) => StatusCode::CONFLICT,
+                FleetError::InFile(_) | FleetError::OfFile(_) => StatusCode::CONFLICT,
                 FleetError::Invalid(_) => StatusCode::BAD_REQUEST,
                 FleetError::File(_) | FleetError::NoFile => StatusCode::PRECONDITION_FAILED,
                 FleetError::NotLeading

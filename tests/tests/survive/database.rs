@@ -3,11 +3,9 @@
 use anyhow::Result;
 use futures::future::try_join_all;
 use nix::sys::signal::Signal;
-use testkit::FaultProxy;
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
 use tests::payments::PATIENCE;
-use tests::stack::Stack;
 
 use crate::support::{PACE, Scene};
 
@@ -36,39 +34,21 @@ async fn a_database_restarted_under_load_loses_and_doubles_nothing() -> Result<(
     Ok(())
 }
 
-async fn ready(stack: &Stack, service: &str, wanted: bool) -> Result<()> {
-    let http = reqwest::Client::builder().no_proxy().build()?;
-    let url = format!("{}/readyz", stack.part(service)?.url);
-    testkit::wait_for(&format!("{service} to notice its database"), PATIENCE, || async {
-        http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success() == wanted)
-    })
-    .await;
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_whose_acknowledgement_is_lost_are_not_done_twice() -> Result<()> {
     let scene = Scene::new().await?;
     let mut proxies = Vec::new();
     for (service, database) in SERVICES.into_iter().zip(["intent", "execution", "signer", "confirmation"]) {
-        let url = scene.stack.database(database)?;
-        let (credentials, rest) = url.rsplit_once('@').unwrap_or_default();
-        let (address, name) = rest.split_once('/').unwrap_or_default();
-        let proxy = FaultProxy::tcp(address).await;
-        let variable = format!("BURSAR_{}__DATABASE__URL", service.to_uppercase().replace('-', "_"));
-        scene.stack.end(service, Signal::SIGTERM)?;
-        let url = format!("{credentials}@{}/{name}", proxy.address());
-        scene.stack.start_again(service, &[(&variable, &url)])?;
-        proxies.push((service, proxy));
+        proxies.push((service, scene.stack.database_through(service, database).await?));
     }
     try_join_all(SERVICES.map(|service| scene.stack.serving(service))).await?;
     let losing = async {
         for (service, proxy) in &proxies {
             // What was sent arrives and is done; the connection breaks instead of bringing the answer.
             proxy.lose_replies().await;
-            ready(&scene.stack, service, false).await?;
+            scene.stack.ready(service, false).await?;
             proxy.pass().await;
-            ready(&scene.stack, service, true).await?;
+            scene.stack.ready(service, true).await?;
         }
         Ok(())
     };

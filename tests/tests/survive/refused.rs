@@ -13,7 +13,7 @@ use tests::judge::judge;
 use tests::payments::{Ordered, PATIENCE, again};
 use types::{Address, AddressFormat, PaymentDigest, approval_message};
 
-use crate::support::{Scene, metric};
+use crate::support::Scene;
 
 const SEND: &str = "eth_sendRawTransaction";
 /// Tries follow one another at once; bytes are not sent again meanwhile, which would use up refusals that are meant for new ones.
@@ -48,9 +48,7 @@ async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made
     let nonces: Vec<Option<u64>> = job.attempts.iter().map(|attempt| attempt.nonce).collect();
     ensure!(nonces[..4].iter().all(|nonce| *nonce == nonces[0]) && nonces[4] > nonces[0], "{nonces:?}");
     ensure!(job.tries == 1, "{} tries", job.tries);
-    ensure!(
-        metric(&scene.stack, "execution", &["bursar_execution_rejected_transactions_total"]).await? >= 4.0
-    );
+    ensure!(scene.stack.metric("execution", &["bursar_execution_rejected_transactions_total"]).await? >= 4.0);
     judge(&scene.stack, &scene.customer, &[replaced, closed]).await?;
     scene.done();
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use proto::confirmation::v1 as co;
 use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
@@ -15,7 +15,6 @@ use tests::judge::job_of;
 use tests::ledger::Node;
 use tests::payments::{Customer, Ordered, PATIENCE, again};
 use tests::pool::{self, Borrowed};
-use tests::stack::Stack;
 
 /// A customer comes this often while something is being broken.
 pub(crate) const PACE: Duration = Duration::from_millis(300);
@@ -147,17 +146,4 @@ impl Scene {
     pub(crate) fn done(self) {
         self.stack.hand_on();
     }
-}
-
-/// The value of a metric, summed over the lines that hold all of these words.
-pub(crate) async fn metric(stack: &Stack, service: &str, words: &[&str]) -> Result<f64> {
-    let http = reqwest::Client::builder().no_proxy().build()?;
-    let text = http.get(format!("{}/metrics", stack.part(service)?.url)).send().await?.text().await?;
-    let lines = text.lines().filter(|line| !line.starts_with('#') && words.iter().all(|w| line.contains(w)));
-    lines
-        .map(|line| {
-            let value = line.rsplit(' ').next().context("a metric has a value")?;
-            Ok(value.parse::<f64>()?)
-        })
-        .sum()
 }

@@ -13,7 +13,7 @@ use tests::report::say;
 use tests::stack::Stack;
 use tests::tron::{Devnet, judge};
 
-use crate::support::{quick_stack, stranger};
+use crate::support::{quick_stack, while_ordering};
 
 /// Every place at which a process may die on the way of a payment, as far as the chain's kind could matter.
 const POINTS: &[(&str, &[&str])] = &[
@@ -78,24 +78,7 @@ async fn a_payment_is_made_once_whatever_dies_at_whichever_step() -> Result<()> 
         let dying = POINTS.iter().map(|(service, points)| die_everywhere(&stack, service, points));
         join_all(dying).await.into_iter().sum::<Result<usize>>()
     };
-    tokio::pin!(dying);
-    let mut pace = tokio::time::interval(Duration::from_millis(400));
-    let (mut running, mut orders) = (tokio::task::JoinSet::new(), Vec::new());
-    let mut turn = 0usize;
-    let deaths = loop {
-        tokio::select! {
-            deaths = &mut dying => break deaths?,
-            _ = pace.tick() => {
-                turn += 1;
-                let (customer, to) = (customer.clone(), stranger(&mut dice));
-                let asset = if turn.is_multiple_of(2) { "TRX" } else { "USDT" };
-                running.spawn(async move { customer.order_to("tron", to, (asset, "2.5"), None).await });
-            }
-        }
-    };
-    for ordered in running.join_all().await {
-        orders.push(ordered?);
-    }
+    let (deaths, orders) = while_ordering(&customer, &mut dice, dying).await?;
     customer.all_completed(&orders).await?;
     let tally = judge(&stack, &customer, &devnet, &orders, &[]).await?;
     ensure!(tally.failed == 0, "{tally:?}");

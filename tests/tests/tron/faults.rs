@@ -115,19 +115,23 @@ async fn every_answer(bench: &mut Bench) -> Result<()> {
     bench.customer.all_completed(&bench.orders.clone()).await
 }
 
-/// A fork takes it out of its block; the network puts it into another, or the same bytes are sent again.
+/// A fork takes it out of its block; the network puts it into another, or the same bytes are sent again. Blocks come by hand
+/// meanwhile, so that it is surely not solid yet.
 async fn another_height(bench: &mut Bench) -> Result<()> {
     for dropped in [false, true] {
+        bench.devnet.admin("mining", json!({ "manual": true })).await?;
         let order = bench.one("TRX").await?;
         bench.until(&order, "it to be sent", is_sent).await?;
         let to = order.destination.to_string();
+        let in_a_block = || async { bench.devnet.moved().await.is_ok_and(|moved| moved.contains_key(&to)) };
         testkit::wait_for("it to be in a block", SOON, || async {
-            bench.devnet.moved().await.is_ok_and(|moved| moved.contains_key(&to))
+            bench.devnet.admin("produce", json!({})).await.is_ok() && in_a_block().await
         })
         .await;
-        let drop = if dropped { bench.devnet.newest(2).await? } else { Vec::new() };
-        // It may be solid already on a slow machine; then there is nothing to undo.
-        let _ = bench.devnet.admin("fork", json!({ "depth": 2, "include": false, "drop": drop })).await;
+        let drop = if dropped { bench.devnet.newest(1).await? } else { Vec::new() };
+        bench.devnet.admin("fork", json!({ "depth": 1, "include": false, "drop": drop })).await?;
+        ensure!(!in_a_block().await, "the fork undid it");
+        bench.devnet.admin("mining", json!({ "manual": false })).await?;
         bench.customer.completed(&order.id, SOON).await?;
     }
     Ok(())

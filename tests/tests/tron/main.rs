@@ -7,5 +7,6 @@
 mod clients;
 mod crash;
 mod faults;
+mod ground;
 mod schedule;
 mod support;

@@ -42,7 +42,8 @@ const SENT: &[&str] = &[
     "no_connection",
     "unsolidified",
 ];
-const ASKED: &[&str] = &["timeout", "bad_gateway", "truncated", "rate_limit", "lite", "empty", "slow"];
+const ASKED: &[&str] =
+    &["timeout", "bad_gateway", "truncated", "rate_limit", "lite", "empty", "hollow", "slow"];
 const QUESTIONS: &[&str] = &[
     "gettransactioninfobyid",
     "gettransactionbyid",

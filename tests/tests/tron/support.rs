@@ -14,6 +14,8 @@ use types::{Address, AddressFormat};
 
 /// Customers at the same time.
 const CUSTOMERS: usize = 24;
+/// A customer comes this often while something is being broken.
+const PACE: Duration = Duration::from_millis(400);
 /// How long everything may take to be paid once nothing breaks any more.
 pub(crate) const AFTERWARDS: Duration = Duration::from_secs(150);
 
@@ -47,6 +49,30 @@ pub(crate) async fn order_some(customer: &Customer, dice: &mut StdRng, count: us
         (0..count).map(|n| (stranger(dice), if n % 2 == 0 { "TRX" } else { "USDT" })).collect();
     let orders = wanted.into_iter().map(|(to, asset)| customer.order_to("tron", to, (asset, "1.25"), None));
     futures::stream::iter(orders).buffer_unordered(CUSTOMERS).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+/// Orders payments by turns in TRX and in the token, each to a stranger, for as long as `breaking` takes.
+pub(crate) async fn while_ordering<T>(
+    customer: &Customer,
+    dice: &mut StdRng,
+    breaking: impl Future<Output = Result<T>>,
+) -> Result<(T, Vec<Ordered>)> {
+    let mut breaking = std::pin::pin!(breaking);
+    let mut pace = tokio::time::interval(PACE);
+    let mut running = tokio::task::JoinSet::new();
+    let mut assets = ["TRX", "USDT"].into_iter().cycle();
+    let done = loop {
+        tokio::select! {
+            done = &mut breaking => break done?,
+            _ = pace.tick() => {
+                let (customer, to) = (customer.clone(), stranger(dice));
+                let asset = assets.next().unwrap_or("TRX");
+                running.spawn(async move { customer.order_to("tron", to, (asset, "2.5"), None).await });
+            }
+        }
+    };
+    let orders = running.join_all().await.into_iter().collect::<Result<_>>()?;
+    Ok((done, orders))
 }
 
 /// Waits until the last of these has reached execution.

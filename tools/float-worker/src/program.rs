@@ -112,14 +112,19 @@ async fn serve(config: Config, once: bool) -> Result<Option<Value>, BoxError> {
     Ok(None)
 }
 
-/// The first SIGTERM or SIGINT lets the cycle under way finish, the second ends the process at once.
+/// The first SIGTERM or SIGINT lets the cycle under way finish, the second ends the process at once. SIGHUP ends nothing.
 fn stop_on_signal(stop: CancellationToken) -> std::io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hangup.recv() => {
+                    tracing::warn!("hang-up ignored: a new configuration takes effect after a restart");
+                    continue;
+                }
             }
             if stop.is_cancelled() {
                 std::process::exit(1);

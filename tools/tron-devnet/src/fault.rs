@@ -27,6 +27,8 @@ pub enum Kind {
     Lite,
     /// `{}` whatever there is to tell.
     Empty,
+    /// The call is carried out; blocks come without their transactions.
+    Hollow,
     /// Broadcast: pooled and relayed, yet "P2P broadcast failed.".
     P2pFailed,
     /// Broadcast: SUCCESS; pooled on this node alone, relayed to nobody, so never mined.
@@ -62,7 +64,8 @@ impl Kind {
             | Self::Slow
             | Self::RateLimit
             | Self::Lite
-            | Self::Empty => false,
+            | Self::Empty
+            | Self::Hollow => false,
         }
     }
 }

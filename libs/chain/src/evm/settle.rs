@@ -15,7 +15,7 @@ use super::client::{At, EvmClient};
 use super::effect;
 use super::wire::{WireReceipt, WireTransaction};
 use crate::agreement::{Agreement, Answer};
-use crate::edge::{Binding, BlockRef, Claim, Cost, Detail, Fate, FateQuestion, Settlement, Standing};
+use crate::edge::{BlockRef, Claim, Closing, Cost, Detail, Fate, FateQuestion, Settlement, Standing};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
@@ -141,7 +141,7 @@ fn standing(
 
 /// One node's answer to what became of a nonce.
 async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
-    let Binding::Nonce { sender, nonce } = question.binding else {
+    let Closing::Nonce { sender, nonce } = question.closing else {
         return Ok(Answer::Abstain("this chain has no time windows".to_owned()));
     };
     let (sender, asof) = (sender.as_evm(), question.asof);

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -231,17 +232,27 @@ impl ChainEdge for TronChain {
         Ok(self.nodes.agreement(answers))
     }
 
+    /// A node that has none of them is passed over: it may have forgotten what others still show.
     async fn blocks(&self, numbers: RangeInclusive<u64>, _detail: Detail) -> Result<Vec<Block>, ChainError> {
-        self.nodes
-            .read(|node| {
-                let numbers = numbers.clone();
-                async move {
-                    let blocks = node.ask(|client| client.blocks(Side::Full, numbers)).await?;
-                    let blocks = blocks.iter().filter_map(|block| block.block().transpose());
-                    blocks.collect::<Result<Vec<_>, _>>()
+        let none = AtomicBool::new(false);
+        let read = self.nodes.read(|node| {
+            let (numbers, none) = (numbers.clone(), &none);
+            async move {
+                let reason = format!("it does not show block {}", numbers.start());
+                let blocks = node.ask(|client| client.blocks(Side::Full, numbers)).await?;
+                let blocks = blocks.iter().filter_map(|block| block.block().transpose());
+                let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
+                if blocks.is_empty() {
+                    none.store(true, Ordering::Relaxed);
+                    return Err(NodeError::Declined { reason });
                 }
-            })
-            .await
+                Ok(blocks)
+            }
+        });
+        match read.await {
+            Err(_) if none.load(Ordering::Relaxed) => Ok(Vec::new()),
+            read => read,
+        }
     }
 
     async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {

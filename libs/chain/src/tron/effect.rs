@@ -83,14 +83,45 @@ fn body(address: &[u8]) -> Option<EvmAddress> {
     EvmAddress::try_from(body).ok()
 }
 
+/// Whether it succeeded; `None` when the receipt contradicts itself or speaks in words that are not known here. Such a receipt
+/// decides nothing: taken for a failure, it would allow a second payment.
+///
 /// A transfer of TRX that fails is never included. A call may be included and fail, and must say that it did not.
 fn status(call: &Call, info: &WireInfo) -> Option<U64> {
-    let failed = info.result.is_some();
-    let success = match (call, info.receipt.result.as_deref()) {
-        _ if failed => false,
-        (Call::Trigger(_), Some("SUCCESS")) | (Call::Transfer(_), None | Some("SUCCESS" | "DEFAULT")) => true,
-        (Call::Trigger(_), None) => return None,
-        (Call::Trigger(_) | Call::Transfer(_) | Call::Other(_), _) => false,
+    let whole = match info.result.as_deref() {
+        // Zero of its enumeration, spelled as java-tron spells it; nodes leave it out, gateways may not.
+        None | Some("SUCESS" | "SUCCESS") => true,
+        Some("FAILED") => false,
+        Some(_) => return None,
+    };
+    let success = match (call, whole, info.receipt.result.as_deref()) {
+        (Call::Transfer(_), true, None | Some("SUCCESS" | "DEFAULT")) => true,
+        (Call::Trigger(_), true, Some("SUCCESS")) => true,
+        (Call::Trigger(_), _, Some(result)) if FAILURES.contains(&result) => false,
+        (Call::Trigger(_), false, None | Some("DEFAULT")) => false,
+        (Call::Transfer(_) | Call::Trigger(_) | Call::Other(_), _, _) => return None,
     };
     Some(if success { U64::from(1) } else { U64::ZERO })
 }
+
+/// Every way in which java-tron says that a call has failed.
+const FAILURES: [&str; 14] = [
+    "REVERT",
+    "BAD_JUMP_DESTINATION",
+    "OUT_OF_MEMORY",
+    "PRECOMPILED_CONTRACT",
+    "STACK_TOO_SMALL",
+    "STACK_TOO_LARGE",
+    "ILLEGAL_OPERATION",
+    "STACK_OVERFLOW",
+    "OUT_OF_ENERGY",
+    "OUT_OF_TIME",
+    "JVM_STACK_OVER_FLOW",
+    "UNKNOWN",
+    "TRANSFER_FAILED",
+    "INVALID_CODE",
+];
+
+#[cfg(test)]
+#[path = "effect_tests.rs"]
+mod tests;

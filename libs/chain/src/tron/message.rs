@@ -3,8 +3,7 @@
 //! Pure. The messages are our own: generated SDK types retry and fill fields by themselves, which hides where a
 //! signature begins. Bytes that arrive are never written anew before they are hashed.
 
-use alloy::primitives::{U256, keccak256};
-use alloy_primitives::Address as EvmAddress;
+use alloy_primitives::{Address as EvmAddress, U256};
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use types::TxHash;
@@ -131,7 +130,7 @@ impl Call {
         Contract { kind, parameter, permission_id: 0 }
     }
 
-    /// The one call of these raw bytes; anything but exactly one is an error.
+    /// The one call of these raw bytes; anything but exactly one is none of ours.
     pub fn of(raw: &Raw) -> Result<Self, prost::DecodeError> {
         let [contract] = raw.contract.as_slice() else { return Ok(Self::Other(-1)) };
         let value = contract.parameter.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
@@ -186,12 +185,4 @@ pub fn transfer_data(to: EvmAddress, amount: U256) -> Vec<u8> {
 pub fn bandwidth(raw: &[u8]) -> u64 {
     let signed = Transaction { raw_data: raw.to_vec(), signature: vec![vec![0; SIGNATURE_BYTES]] };
     signed.encoded_len() as u64 + RESULT_BYTES
-}
-
-/// The last twenty bytes of the hash of a public key: an address without its prefix.
-pub fn address_body(public_key: &[u8; 64]) -> [u8; 20] {
-    let hash = keccak256(public_key);
-    let mut body = [0; 20];
-    body.copy_from_slice(&hash[12..]);
-    body
 }

@@ -13,6 +13,11 @@
 //! settle     verdict reads: settlements and fates
 //! ```
 //!
+//! A network is told from others by its `network_id`, the last four bytes of its first block's id (728126428 on the main
+//! network); it must be set, and a node that shows another first block is refused. What is signed may be included for
+//! `window_ms`, five minutes unless set, counted by block time. A node's address must answer both `/wallet` and
+//! `/walletsolidity`: java-tron itself has them on two ports, behind one address once a gateway joins them.
+//!
 //! There are no nonces here: a second signature is a second payment. What keeps two attempts of one job apart is that
 //! the first one's expiration is behind a solid block and that no solid block up to there holds it.
 

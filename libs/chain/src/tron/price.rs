@@ -148,11 +148,17 @@ fn distinct(addresses: impl Iterator<Item = Address>) -> Vec<Address> {
     all
 }
 
-/// The energy of a tried call. One that reverts still says `result: true`; its own result is the one that counts.
+/// The energy of a tried call. One that reverts still says `result: true`; its own result is the one that counts. An answer
+/// without either, or with the node's own trouble in it, says nothing about the call: another node is asked.
 fn energy_of(run: &WireConstant) -> Result<Result<u64, QuoteError>, NodeError> {
-    let reason = || shorten(&plain(&run.result.message));
-    if !run.result.result || run.transaction.ret.iter().any(|ret| ret.ret == "FAILED") {
-        return Ok(Err(QuoteError::WouldRevert { reason: reason() }));
+    let reason = shorten(&plain(&run.result.message));
+    let refused = matches!(run.result.code.as_str(), "CONTRACT_VALIDATE_ERROR" | "CONTRACT_EXE_ERROR");
+    if !run.result.result && !refused {
+        let reason = format!("a call was not tried: {} {reason}", run.result.code);
+        return Err(NodeError::Declined { reason });
+    }
+    if refused || run.transaction.ret.iter().any(|ret| ret.ret == "FAILED") {
+        return Ok(Err(QuoteError::WouldRevert { reason }));
     }
     match unsigned(run.energy_used)? {
         0 => Err(malformed("a call without energy")),

@@ -18,15 +18,15 @@ use super::client::{Side, TronClient};
 use super::effect;
 use super::wire::{WireBlock, WireInfo, malformed, unsigned};
 use crate::agreement::{Agreement, Answer};
-use crate::edge::{Binding, BlockRef, Claim, Cost, Fate, FateQuestion, Settlement, Standing};
+use crate::edge::{BlockRef, Claim, Closing, Cost, Fate, FateQuestion, Settlement, Standing};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
 use crate::settle::level_pools;
 
-/// Blocks read at once while scanning.
-const SCAN_STEP: u64 = 100;
-/// A window is a day at most, and its reference is within so many blocks; further is no window of ours.
+/// Blocks read at once while scanning: whole ones, of which a node must bring so many within one timeout.
+const SCAN_STEP: u64 = 20;
+/// A window is a day at most, which is fewer blocks than a reference may be old; further back is no window of ours.
 const LONGEST_SCAN: u64 = 65_536;
 
 impl TronChain {
@@ -77,6 +77,7 @@ async fn standings(
         return Ok(vec![objection; claims.len()]);
     }
     let hashes: Vec<TxHash> = claims.iter().map(|claim| claim.hash).collect();
+    let claimed: BTreeSet<String> = hashes.iter().map(TxHash::bare).collect();
     let infos = node.ask(|client| client.infos(Side::Solid, &hashes)).await?;
     let missing: Vec<TxHash> =
         hashes.iter().zip(&infos).filter(|(_, info)| info.is_none()).map(|(hash, _)| *hash).collect();
@@ -89,8 +90,12 @@ async fn standings(
     }
     let mut blocks: BTreeMap<u64, WireBlock> = BTreeMap::new();
     for number in numbers.into_iter().filter(|number| *number <= asof.number) {
-        let block = node.ask(|client| client.block(Side::Solid, Some(number), true)).await?;
-        blocks.extend(block.map(|block| (number, block)));
+        let Some(mut block) = node.ask(|client| client.block(Side::Solid, Some(number), true)).await? else {
+            continue;
+        };
+        // Whole blocks of a long page would fill the memory.
+        block.transactions.retain(|transaction| claimed.contains(&transaction.tx_id));
+        blocks.insert(number, block);
     }
     claims
         .iter()
@@ -142,7 +147,7 @@ fn cost(info: &WireInfo) -> Result<Cost, NodeError> {
 
 /// One node's answer to what became of a window.
 async fn fate(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
-    let Binding::Window { expiration_ms, .. } = question.binding else {
+    let Closing::Window { expiration_ms } = question.closing else {
         return Ok(Answer::Abstain("this chain has no nonces".to_owned()));
     };
     if question.ours.is_empty() {
@@ -160,7 +165,6 @@ async fn scan(
     question: &FateQuestion,
     expiration_ms: u64,
 ) -> Result<Answer<Fate>, NodeError> {
-    let ours: BTreeSet<String> = question.ours.iter().map(TxHash::bare).collect();
     let last = question.asof.number.min(question.since.saturating_add(LONGEST_SCAN));
     let mut before: Option<Head> = None;
     let mut next = question.since;
@@ -171,30 +175,57 @@ async fn scan(
             return Ok(Answer::Abstain(format!("does not show solid block {next}")));
         }
         for block in &blocks {
-            let Some(head) = block.head()?.filter(|_| block.is_whole()) else {
-                return Ok(Answer::Abstain(format!("block {next} does not have the id that it names")));
-            };
-            if before.is_some_and(|before| before.hash != head.parent) {
-                return Ok(Answer::Abstain(format!(
-                    "block {} does not follow the one before it",
-                    head.number
-                )));
+            match look(block, before.as_ref(), question)? {
+                Looked::Told(answer) => return Ok(answer),
+                // Whatever follows has a parent at or beyond the expiration.
+                Looked::Absent(head) if head.timestamp_ms >= expiration_ms => {
+                    return closed(node, question).await;
+                }
+                Looked::Absent(head) => (before, next) = (Some(head), head.number + 1),
             }
-            if head.number == question.asof.number && head != question.asof {
-                return Ok(Answer::Conflict(format!("has block {} at final height", head.hash)));
-            }
-            if let Some(found) = block.transactions.iter().find(|tx| ours.contains(&tx.tx_id)) {
-                let hash = super::wire::hash(&found.tx_id)?;
-                return Ok(Answer::Value(Fate::Ours { hash, block: BlockRef::from(head) }));
-            }
-            if head.timestamp_ms >= expiration_ms {
-                return Ok(Answer::Value(Fate::Expired));
-            }
-            (before, next) = (Some(head), head.number + 1);
         }
     }
     if last < question.asof.number {
         return Ok(Answer::Abstain(format!("the reference is more than {LONGEST_SCAN} blocks ago")));
     }
     Ok(Answer::Value(Fate::Open))
+}
+
+/// The scan found none of ours. That is the proof, unless the search began too late or the node contradicts its own blocks:
+/// then it has a receipt all the same, and has proven nothing.
+async fn closed(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+    let receipts = node.ask(|client| client.infos(Side::Solid, &question.ours)).await?;
+    if receipts.iter().any(Option::is_some) {
+        let since = question.since;
+        return Ok(Answer::Abstain(format!("has a receipt of what its blocks from {since} on do not show")));
+    }
+    Ok(Answer::Value(Fate::Expired))
+}
+
+/// What one block of a scan says.
+enum Looked {
+    /// None of ours is in it.
+    Absent(Head),
+    Told(Answer<Fate>),
+}
+
+/// Looks for ours in one block, which must be whole and follow the one before it. Hashes are compared as such: spelled in
+/// another way an id is still the same, and what has none cannot be told from ours.
+fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Result<Looked, NodeError> {
+    let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
+    let abstain = |why: &str| Ok(Looked::Told(Answer::Abstain(format!("block {} {why}", head.number))));
+    if !block.is_whole() {
+        return abstain("does not have the id that it names");
+    }
+    if before.is_some_and(|before| before.hash != head.parent) {
+        return abstain("does not follow the one before it");
+    }
+    if head.number == question.asof.number && head != question.asof {
+        return Ok(Looked::Told(Answer::Conflict(format!("has block {} at final height", head.hash))));
+    }
+    let found = block.ids()?.into_iter().find(|id| question.ours.contains(id));
+    Ok(match found {
+        Some(hash) => Looked::Told(Answer::Value(Fate::Ours { hash, block: BlockRef::from(head) })),
+        None => Looked::Absent(head),
+    })
 }

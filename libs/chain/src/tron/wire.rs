@@ -79,10 +79,19 @@ impl WireBlock {
         header().is_some_and(|header| self.block_id.parse() == Ok(block_id(&header)))
     }
 
+    /// Ids of all its transactions. The root of an empty list is all zeros: with any other, an empty list was cut off.
+    pub fn ids(&self) -> Result<Vec<TxHash>, NodeError> {
+        let root = &self.block_header.raw_data.tx_trie_root;
+        if self.transactions.is_empty() && root.bytes().any(|digit| digit != b'0') {
+            return Err(malformed("a block without the transactions that its root stands for"));
+        }
+        self.transactions.iter().map(|transaction| hash(&transaction.tx_id)).collect()
+    }
+
     pub fn block(&self) -> Result<Option<Block>, NodeError> {
         let Some(head) = self.head()? else { return Ok(None) };
-        let ids = self.transactions.iter().map(|tx| Ok(TxRef { hash: hash(&tx.tx_id)?, origin: None }));
-        Ok(Some(Block { head, transactions: ids.collect::<Result<_, NodeError>>()? }))
+        let transactions = self.ids()?.into_iter().map(|hash| TxRef { hash, origin: None }).collect();
+        Ok(Some(Block { head, transactions }))
     }
 }
 

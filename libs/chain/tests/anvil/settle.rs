@@ -1,8 +1,8 @@
 //! Verdict reads: finality, effects, and nodes that contradict each other.
 
 use chain::{
-    Action, AssetRef, Binding, ChainEdge as _, Claim, Effect, EvmChain, Fate, FateQuestion, FeeQuote,
-    Finality, NoEffect, Plan, Price, Standing,
+    Action, AssetRef, Binding, ChainEdge as _, Claim, Closing, Effect, EvmChain, Fate, FateQuestion,
+    FeeQuote, Finality, NoEffect, Plan, Price, Standing,
 };
 use serde_json::json;
 use testkit::{Chain, Rule, Upset};
@@ -170,14 +170,14 @@ async fn a_nonce_is_open_ours_or_foreign_and_foreign_is_shown_by_the_transaction
     let node = node().await;
     let (_first, _second, edge) = two_nodes(&node).await;
     let wallet = Wallet::funded(&node, 64).await;
-    let binding = Binding::Nonce { sender: wallet.address(), nonce: 1 };
+    let closing = Closing::Nonce { sender: wallet.address(), nonce: 1 };
     let (before, _) = wallet.native(&edge, 0, 0x85, FEE);
     let (ours, claim) = wallet.native(&edge, 1, 0x85, FEE);
     let foreign_fee = FeeQuote::Dynamic { max_fee: 30 * GWEI, max_priority: 3 * GWEI };
     let (foreign, foreign_claim) = wallet.native(&edge, 1, 0x86, foreign_fee);
     let fate = async |ours: Vec<TxHash>| {
         let asof = final_head(&edge).await;
-        edge.fate(&FateQuestion { binding, ours, asof, since: 0 }).await.agreed().unwrap()
+        edge.fate(&FateQuestion { closing, ours, asof, since: 0 }).await.agreed().unwrap()
     };
 
     node.mine(6).await;
@@ -208,8 +208,8 @@ async fn a_missing_receipt_never_turns_our_own_transaction_into_a_foreign_one() 
     for proxy in [&first, &second] {
         proxy.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(json!(null))));
     }
-    let binding = Binding::Nonce { sender: wallet.address(), nonce: 0 };
-    let question = FateQuestion { binding, ours: vec![claim.hash], asof, since: 0 };
+    let closing = Closing::Nonce { sender: wallet.address(), nonce: 0 };
+    let question = FateQuestion { closing, ours: vec![claim.hash], asof, since: 0 };
     let fate = edge.fate(&question).await.agreed().unwrap();
     assert!(matches!(fate, Fate::Ours { hash, .. } if hash == claim.hash), "{fate:?}");
     // Searching from a block at which it was used already finds nothing, and says so instead of guessing.

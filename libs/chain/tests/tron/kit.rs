@@ -148,7 +148,7 @@ pub(crate) struct Signed {
 impl Signed {
     pub(crate) fn question(&self, asof: Head) -> chain::FateQuestion {
         chain::FateQuestion {
-            binding: self.plan.binding,
+            closing: self.plan.binding.into(),
             ours: vec![self.claim.hash],
             asof,
             since: self.since,

@@ -121,6 +121,9 @@ async fn a_node_that_cannot_price_is_passed_over() {
         net.fault(0, kind, "getchainparameters", 1).await;
         assert!(quote(&net, net.pays_trx(9, TRX)).await.is_ok(), "{kind}");
     }
+    net.fault(0, "empty", "triggerconstantcontract", 1).await;
+    let empty = quote(&net, net.pays_token(9, 1)).await;
+    assert!(empty.is_ok(), "no answer is no refusal: {empty:?}");
     net.fault(0, "rate_limit", "", 0).await;
     net.fault(1, "rate_limit", "", 0).await;
     let nobody = quote(&net, net.pays_trx(9, TRX)).await;

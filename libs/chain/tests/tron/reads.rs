@@ -57,6 +57,20 @@ async fn followers_see_blocks_and_what_forks_undo() {
 }
 
 #[tokio::test]
+async fn a_preferred_node_that_has_forgotten_does_not_keep_followers_waiting() {
+    let net = Net::start(2).await;
+    net.produce(20).await;
+    let followed = async || {
+        let mut ring = HeadRing::new(64);
+        follow(&net.edge, &mut ring, 1, Detail::Hashes, 64).await.unwrap().caught_up
+    };
+    net.node(json!({ "node": 0, "history_blocks": 3 })).await;
+    assert!(followed().await, "the other node still has them");
+    net.node(json!({ "node": 1, "history_blocks": 3 })).await;
+    assert!(!followed().await, "nobody has them, and nobody says otherwise");
+}
+
+#[tokio::test]
 async fn balances_of_trx_and_tokens_are_read_in_order() {
     let net = Net::start(1).await;
     let of = |holder, asset| BalanceOf { holder, asset };

@@ -121,3 +121,35 @@ async fn a_transaction_known_to_one_node_alone_is_not_gone() {
     let fate = net.edge.fate(&signed.question(net.solid().await)).await;
     assert!(matches!(fate, Agreement::Agreed { value: Fate::Ours { .. }, .. }), "{fate:?}");
 }
+
+#[tokio::test]
+async fn blocks_without_their_transactions_prove_nothing() {
+    let net = Net::start(2).await;
+    let signed = net.signed(net.pays_trx(7, TRX)).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    net.produce(20).await;
+    let asof = net.solid().await;
+    for node in 0..2 {
+        net.fault(node, "hollow", "getblockbylimitnext", 0).await;
+        net.fault(node, "empty", "gettransaction", 0).await;
+    }
+    let fate = net.edge.fate(&signed.question(asof)).await;
+    assert!(matches!(fate, Agreement::TooFew { .. }), "{fate:?}");
+    net.post("admin/faults/clear", json!({})).await;
+    let fate = net.edge.fate(&signed.question(asof)).await;
+    assert!(matches!(fate, Agreement::Agreed { value: Fate::Ours { .. }, .. }), "{fate:?}");
+}
+
+#[tokio::test]
+async fn a_search_that_began_too_late_proves_nothing() {
+    let net = Net::start(2).await;
+    let signed = net.signed(net.pays_trx(8, TRX)).await;
+    net.edge.broadcast(std::slice::from_ref(&signed.raw)).await;
+    let mined = net.edge.head().await.unwrap().number + 1;
+    net.produce(20).await;
+    let mut question = signed.question(net.solid().await);
+    // What is read from here on does not show it.
+    question.since = mined + 1;
+    let fate = net.edge.fate(&question).await;
+    assert!(matches!(fate, Agreement::TooFew { .. }), "{fate:?}");
+}

@@ -132,12 +132,6 @@ impl Draining {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(CancellationToken::new()))
     }
 
-    /// Whether draining has begun.
-    #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
     /// Waits until draining begins.
     pub async fn begun(&self) {
         self.0.cancelled().await;

@@ -143,6 +143,13 @@ impl WorkerService for Fake {
         self.0.perform(&request).await
     }
 
+    async fn remove_worker(
+        &self,
+        request: Request<pb::RemoveWorkerRequest>,
+    ) -> Result<Response<pb::RemoveWorkerResponse>, Status> {
+        self.0.perform(&request).await
+    }
+
     async fn reload_config(
         &self,
         request: Request<pb::ReloadConfigRequest>,

@@ -8,7 +8,7 @@ use rpc::{
     auth::{AuthError, CertificateConfig, KeyConfig},
     client::RetryConfig,
     server::{HealthConfig, Limits},
-    tls::{ClientTls, TlsConfig},
+    tls::{ClientTls, TlsConfig, Unusable},
 };
 use telemetry::TelemetryConfig;
 
@@ -32,7 +32,9 @@ pub fn server(root: &Reader) -> Option<ServerConfig> {
         if client_required && client_ca.is_none() {
             tls.wrong("client_required", "needs client_ca, the authority that client certificates come from");
         }
-        Some(TlsConfig { cert: cert?, key: key?, client_ca, client_required })
+        let config = TlsConfig { cert: cert?, key: key?, client_ca, client_required };
+        tell_unusable(&tls, config.unusable());
+        Some(config)
     });
     let limits = limits(&section.section("limits"));
     let health = section.section("health");
@@ -43,6 +45,14 @@ pub fn server(root: &Reader) -> Option<ServerConfig> {
     };
     // With mistakes inside `tls` there is no server at all, rather than one in plain text.
     (wants_tls == tls.is_some()).then_some(ServerConfig { listen: listen?, tls, limits, health })
+}
+
+/// Files are opened already here: a certificate that cannot be read is a mistake of the configuration, and a reload with one is
+/// refused before anything has changed.
+fn tell_unusable(section: &Reader, unusable: Unusable) {
+    for (key, error) in unusable {
+        section.wrong(key, rpc::error::chain(&error));
+    }
 }
 
 fn limits(section: &Reader) -> Limits {
@@ -146,7 +156,8 @@ pub fn client(root: &Reader, name: &str) -> Option<ClientConfig> {
     let section = root.section("clients").section(name);
     let url = section.req::<String>("url");
     let api_key = section.secret_opt("api_key");
-    let tls = section.section_opt("tls").map(|tls| ClientTls {
+    let files = section.section_opt("tls");
+    let tls = files.as_ref().map(|tls| ClientTls {
         ca: tls.opt("ca"),
         cert: tls.opt("cert"),
         key: tls.opt("key"),
@@ -174,6 +185,9 @@ pub fn client(root: &Reader, name: &str) -> Option<ClientConfig> {
     }
     if tls.as_ref().is_some_and(|tls| tls.cert.is_some() != tls.key.is_some()) {
         section.wrong("tls", "a client certificate needs both cert and key");
+    }
+    if let (Some(files), Some(tls), true) = (&files, &tls, https) {
+        tell_unusable(files, tls.unusable());
     }
     Some(ClientConfig { url, api_key, tls, timeout_ms, connect_timeout_ms, retry })
 }

@@ -1,5 +1,5 @@
-//! Why a text is not an address. Every refusal has its own variant, because the person who mistyped an address can
-//! only mend it when told what is wrong.
+//! Why a text is not an address, or not the name of a format. Every refusal of an address has its own variant, because
+//! the person who mistyped it can only mend it when told what is wrong.
 
 /// Why a text is not an address of the chain it was given for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,4 +32,12 @@ pub enum AddressError {
     TronChecksum,
     #[error("address has network prefix {found:#04x}, tron's is 0x41")]
     TronPrefix { found: u8 },
+}
+
+/// A text that names no family of chains.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is neither evm nor tron")]
+pub struct AddressFormatError {
+    /// The beginning of what was refused.
+    pub text: String,
 }

@@ -150,3 +150,14 @@ fn json_carries_the_canonical_text() {
     }
     assert!(serde_json::from_str::<Address>("\"0x7e5F4552091A69125d5DfCb7b8C2659029395Bdf\"").is_err());
 }
+
+#[test]
+fn a_format_is_read_by_its_name_alone() {
+    for format in [AddressFormat::Evm, AddressFormat::Tron] {
+        assert_eq!(format.as_str().parse(), Ok(format));
+    }
+    for refused in ["", "EVM", "tron ", "bsc"] {
+        let error = refused.parse::<AddressFormat>().unwrap_err();
+        assert_eq!(error.to_string(), format!("{refused:?} is neither evm nor tron"));
+    }
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Row as _};
-use types::{AddressFormat, ChainName};
+use types::ChainName;
 
 use super::domain::Settings;
 use super::error::ChainsError;
@@ -53,11 +53,7 @@ fn settings(row: &PgRow) -> Result<Settings, ChainsError> {
     let stuck_after = number(row.try_get("stuck_after_seconds")?)?;
     Ok(Settings {
         name: row.try_get::<String, _>("name")?.parse().map_err(corrupt)?,
-        kind: match row.try_get::<&str, _>("kind")? {
-            "evm" => AddressFormat::Evm,
-            "tron" => AddressFormat::Tron,
-            other => return Err(corrupt(format!("kind {other}"))),
-        },
+        kind: row.try_get::<&str, _>("kind")?.parse().map_err(corrupt)?,
         network_id: u64::try_from(row.try_get::<i64, _>("network_id")?).map_err(corrupt)?,
         nodes: row.try_get("nodes")?,
         depth: number(row.try_get("depth")?)?,

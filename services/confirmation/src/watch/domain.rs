@@ -17,7 +17,7 @@
 //! unless its finality was overturned and a person looked; whatever contradicts an end is reported once and changes
 //! no state by itself.
 
-use chain::{Binding, BlockRef, Cost, Effect, NoEffect, Transfer};
+use chain::{BlockRef, Closing, Cost, Effect, NoEffect, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
 
@@ -248,19 +248,23 @@ impl Watch {
         self.transaction(hash).is_some_and(|tx| tx.round < self.round)
     }
 
-    /// What the present round is bound to, if that is known; without it nothing can be proven void. `reference` is
-    /// needed only where windows are.
-    pub fn binding(&self, reference: Option<BlockRef>) -> Option<Binding> {
-        let sender = self.effect.from;
+    /// What ends the present round, if that is known; without it nothing can be proven void.
+    pub fn closing(&self) -> Option<Closing> {
         if let Some(nonce) = self.nonce() {
-            return Some(Binding::Nonce { sender, nonce });
+            return Some(Closing::Nonce { sender: self.effect.from, nonce });
         }
         // One signature per window; should there be more, the round stays open until the last of them has expired.
         let expires_at =
             self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
-        let expiration_ms = u64::try_from(expires_at.timestamp_millis()).ok()?;
-        // Their own times do not matter any more: what is looked for are their hashes.
-        Some(Binding::Window { sender, reference: reference?, expiration_ms, made_ms: 0 })
+        Some(Closing::Window { expiration_ms: u64::try_from(expires_at.timestamp_millis()).ok()? })
+    }
+
+    /// What can never pay once this one is final without its effect: it, and all that share its nonce. A window shuts nobody
+    /// else out: should there be another transaction in it, that one may still land.
+    pub fn ruled_out_by(&self, tx: &TxHash) -> Vec<TxHash> {
+        let nonce = self.transaction(tx).and_then(|tx| tx.nonce);
+        let shut_out = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
+        self.present().filter(shut_out).map(|tx| tx.hash).collect()
     }
 
     /// Takes one event. Every state and every event is named, so that a new one does not compile until it is placed.

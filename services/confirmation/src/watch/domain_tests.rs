@@ -247,3 +247,16 @@ proptest! {
         prop_assert!(settled <= 1 || contradicted == 1, "a second settlement only after a person overruled the first");
     }
 }
+
+#[test]
+fn a_failure_rules_out_what_shares_its_nonce_and_in_a_window_nothing_but_itself() {
+    assert_eq!(watch().ruled_out_by(&hash(1)), [hash(1), hash(2)]);
+    let mut windows = watch();
+    windows.transactions.clear();
+    for byte in [1, 2] {
+        let expires_at = DateTime::from_timestamp_millis(1_000 * i64::from(byte));
+        windows.add(&NewTx { nonce: None, expires_at, ..tx(hash(byte), 0) }).unwrap();
+    }
+    assert_eq!(windows.ruled_out_by(&hash(1)), [hash(1)]);
+    assert_eq!(windows.closing(), Some(Closing::Window { expiration_ms: 2_000 }), "open until the last ends");
+}

@@ -72,11 +72,8 @@ fn watch(row: &PgRow, transactions: &mut HashMap<JobId, Vec<WatchedTx>>) -> Resu
 }
 
 pub fn effect(row: &PgRow) -> Result<Transfer, WatchError> {
-    let format = match row.try_get::<&str, _>("kind")? {
-        "evm" => AddressFormat::Evm,
-        "tron" => AddressFormat::Tron,
-        other => return Err(corrupt("chain kind", other)),
-    };
+    let format: AddressFormat =
+        row.try_get::<&str, _>("kind")?.parse().map_err(|error| corrupt("chain kind", error))?;
     let address = |text: &str| Address::parse(format, text).map_err(|error| corrupt("address", error));
     let contract: Option<&str> = row.try_get("contract_address")?;
     let amount: RawAmount =

@@ -58,9 +58,7 @@ pub fn message(
             fee: cost.fee.to_string(),
         }),
         Finding::Reverted { tx, block, cost, reason, value_moved } => {
-            // What is final at the nonce closes it for every transaction of the round.
-            let void: Vec<TxHash> =
-                if *value_moved { Vec::new() } else { watch.present().map(|tx| tx.hash).collect() };
+            let void = if *value_moved { Vec::new() } else { watch.ruled_out_by(tx) };
             Wire::Reverted(execution::Reverted {
                 tx_hash: tx.to_string(),
                 block_number: block.number,
@@ -85,8 +83,7 @@ pub fn message(
             })
         }
         Finding::Cancelled { tx, block, cost } => {
-            // The cancellation that is final closes the nonce for every transaction of the round.
-            let void: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
+            let void = watch.ruled_out_by(tx);
             Wire::Cancelled(execution::Cancelled {
                 tx_hash: tx.to_string(),
                 block_number: block.number,

@@ -79,6 +79,8 @@ pub(super) struct Held {
     pub(super) gauges_at: Instant,
     /// How far below the registered block the search for a foreign transaction begins, for nonces used before that.
     pub(super) lookback: HashMap<JobId, u64>,
+    /// Behind which job the next look for used-up bindings begins; none for the first.
+    pub(super) void_after: Option<JobId>,
     proven_at: Instant,
     nodes: Vec<NodeStanding>,
     nodes_at: Option<Instant>,
@@ -167,6 +169,7 @@ impl ChainLoop {
             void_at: now,
             gauges_at: now,
             lookback: HashMap::new(),
+            void_after: None,
             proven_at: now,
             nodes: Vec::new(),
             nodes_at: None,
@@ -184,6 +187,23 @@ impl ChainLoop {
         Ok(())
     }
 
+    /// Asks the nodes something that may take longer than the lease, which is proven meanwhile. Otherwise nodes that are slow
+    /// would cost the lease each time, and whoever takes over would begin again and come no further.
+    pub(super) async fn while_asking<T>(
+        &self,
+        held: &mut Held,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, LoopError> {
+        let mut asked = std::pin::pin!(asked);
+        let pace = held.lease.ttl() / 3;
+        loop {
+            match tokio::time::timeout(pace, &mut asked).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) => self.keep(held).await?,
+            }
+        }
+    }
+
     async fn tell_nodes(&self, held: &mut Held) -> Result<(), LoopError> {
         let nodes: Vec<NodeStanding> = self.edge.nodes().into_iter().map(standing).collect();
         let problems =
@@ -192,7 +212,7 @@ impl ChainLoop {
         if nodes == held.nodes || !(due || problems(&nodes) != problems(&held.nodes)) {
             return Ok(());
         }
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         heads::repo::save_nodes_in(&mut tx, &self.settings.name, &nodes).await?;
         tx.commit().await?;
@@ -202,7 +222,19 @@ impl ChainLoop {
     }
 }
 
+/// Hints about more jobs than this are not kept: forgetting one costs a few questions.
+const MOST_LOOKBACKS: usize = 10_000;
+
 impl Held {
+    /// Drops hints about jobs that are asked about no more: known for certain when `is_all` of them were listed.
+    pub(super) fn forget_lookbacks(&mut self, is_listed: impl Fn(&JobId) -> bool, is_all: bool) {
+        if is_all {
+            self.lookback.retain(|job, _| is_listed(job));
+        } else if self.lookback.len() > MOST_LOOKBACKS {
+            self.lookback.clear();
+        }
+    }
+
     /// Takes over what a proof of the lease found.
     pub(super) fn note(&mut self, fence: Fence) {
         self.final_block = fence.final_block;

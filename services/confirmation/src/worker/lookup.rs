@@ -45,7 +45,7 @@ impl ChainLoop {
             return Ok(false);
         }
         let all: Vec<TxHash> = due.iter().flat_map(|due| due.hashes.iter().copied()).collect();
-        let sightings = self.edge.lookup(&all).await?;
+        let sightings = self.while_asking(held, self.edge.lookup(&all)).await??;
         let seen: HashMap<TxHash, (Seen, bool)> = sightings
             .into_iter()
             .map(|sighting| (sighting.hash, (sighting.seen, sighting.answered == sighting.asked)))
@@ -74,7 +74,7 @@ impl ChainLoop {
             next.push((*job, *version, if complete || overdue { interval } else { SOON.min(interval) }));
         }
         let chain = &self.settings.name;
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         place_in(&mut tx, chain, &places).await?;
         sqlx::query(include_str!("../../queries/lookup_next.sql"))

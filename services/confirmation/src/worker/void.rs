@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use chain::{Agreement, Binding, BindingKind, BlockRef, Detail, Fate, FateQuestion, Head};
+use chain::{Agreement, BindingKind, BlockRef, Closing, Fate, FateQuestion, Head};
 use futures::future::join_all;
 use sqlx::Row as _;
 use types::{JobId, TxHash};
@@ -29,18 +29,22 @@ impl ChainLoop {
     pub(super) async fn check_void(&self, held: &mut Held) -> Result<(), LoopError> {
         held.void_at = Instant::now() + self.parts.follow.void_check;
         let Some(asof) = held.asof.filter(|_| !held.halted) else { return Ok(()) };
-        let candidates = self.candidates(&asof).await?;
-        held.lookback.retain(|job, _| candidates.contains(job));
+        let candidates = self.candidates(&asof, held.void_after).await?;
+        let is_last = i64::try_from(candidates.len()).is_ok_and(|count| count < BATCH);
+        held.forget_lookbacks(|job| candidates.contains(job), is_last && held.void_after.is_none());
         let began = Instant::now();
         for some in candidates.chunks(AT_ONCE) {
-            // Written down piece by piece: were all of it one step, a slow node would cost the lease, and the next holder would
-            // begin again and come no further.
+            // Written down piece by piece, so that a look that is cut short was not for nothing.
             if began.elapsed() >= held.lease.ttl() / 2 {
                 held.void_at = Instant::now();
-                break;
+                return Ok(());
             }
             self.check_some(held, some, &asof).await?;
-            self.keep(held).await?;
+            held.void_after = some.last().copied();
+        }
+        // Those that cannot be decided must not keep the others from being asked about: the next look goes on behind them.
+        if is_last {
+            held.void_after = None;
         }
         Ok(())
     }
@@ -52,11 +56,12 @@ impl ChainLoop {
             if stored.watch.state != State::Waiting {
                 continue;
             }
-            if let Some(question) = self.question(held, &stored.watch, asof).await? {
+            if let Some(question) = self.question(held, &stored.watch, asof) {
                 asked.push((stored, question));
             }
         }
-        let fates = join_all(asked.iter().map(|(_, question)| self.edge.fate(question))).await;
+        let fates = join_all(asked.iter().map(|(_, question)| self.edge.fate(question)));
+        let fates = self.while_asking(held, fates).await?;
         for ((stored, question), fate) in asked.iter().zip(fates) {
             if matches!(fate, Agreement::Agreed { value: Fate::Open, .. })
                 && !stored.delayed_reason.is_empty()
@@ -71,13 +76,15 @@ impl ChainLoop {
         Ok(())
     }
 
-    async fn candidates(&self, asof: &Head) -> Result<Vec<JobId>, WatchError> {
+    async fn candidates(&self, asof: &Head, after: Option<JobId>) -> Result<Vec<JobId>, WatchError> {
         let chain = self.settings.name.as_str();
+        let after = after.map(|job| job.as_uuid());
         let rows = match self.edge.binding_kind() {
             BindingKind::Nonce => {
                 sqlx::query(include_str!("../../queries/void_nonces.sql"))
                     .bind(chain)
                     .bind(BATCH)
+                    .bind(after)
                     .fetch_all(&self.parts.pool)
                     .await?
             }
@@ -87,6 +94,7 @@ impl ChainLoop {
                     .bind(chain)
                     .bind(time_ms)
                     .bind(BATCH)
+                    .bind(after)
                     .fetch_all(&self.parts.pool)
                     .await?
             }
@@ -94,28 +102,19 @@ impl ChainLoop {
         rows.iter().map(|row| Ok(JobId::from_uuid(row.try_get("job_id")?))).collect()
     }
 
-    async fn question(
-        &self,
-        held: &Held,
-        watch: &Watch,
-        asof: &Head,
-    ) -> Result<Option<FateQuestion>, LoopError> {
-        let (since, reference) = match self.edge.binding_kind() {
+    fn question(&self, held: &Held, watch: &Watch, asof: &Head) -> Option<FateQuestion> {
+        // Execution names the head at which it took the nonce, if it knows, or the block that a window refers to.
+        let named = watch.present().map(|tx| tx.reference_block);
+        let since = match self.edge.binding_kind() {
             BindingKind::Nonce => {
-                // Execution names the head at which it took the nonce, if it knows; it was certainly open then.
-                let named = watch.present().map(|tx| tx.reference_block).filter(|number| *number > 0).min();
+                let named = named.filter(|number| *number > 0).min();
                 let since = named.unwrap_or(watch.since_block).min(watch.since_block);
-                let lookback = held.lookback.get(&watch.job).copied().unwrap_or(0);
-                (since.saturating_sub(lookback), None)
+                since.saturating_sub(held.lookback.get(&watch.job).copied().unwrap_or(0))
             }
-            BindingKind::Window => {
-                let since = watch.present().map(|tx| tx.reference_block).min().unwrap_or(0);
-                let blocks = self.edge.blocks(since..=since, Detail::Hashes).await?;
-                (since, blocks.first().map(|block| BlockRef::from(block.head)))
-            }
+            BindingKind::Window => named.min()?,
         };
-        let ours: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
-        Ok(watch.binding(reference).map(|binding| FateQuestion { binding, ours, asof: *asof, since }))
+        let ours = watch.present().map(|tx| tx.hash).collect();
+        Some(FateQuestion { closing: watch.closing()?, ours, asof: *asof, since })
     }
 
     /// Whether the round was closed.
@@ -163,7 +162,7 @@ impl ChainLoop {
                 Ok(false)
             }
             Agreement::TooFew { answers, silent, .. } => {
-                if matches!(question.binding, Binding::Nonce { .. }) {
+                if matches!(question.closing, Closing::Nonce { .. }) {
                     // The nonce may have been used before the watch began: look further back next time. From the
                     // first block on begin anew, for nodes that were only away or have pruned what is that old.
                     let step = held.lookback.entry(job).or_insert(0);
@@ -179,7 +178,7 @@ impl ChainLoop {
     }
 
     async fn close(&self, held: &mut Held, watch: &Watch, event: Event) -> Result<bool, LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         // A transaction that was added while the nodes were asked is not covered by their answer.
         let known = repo::load_in(&mut tx, &[watch.job]).await?.pop();
@@ -202,7 +201,7 @@ impl ChainLoop {
         hash: TxHash,
         block: BlockRef,
     ) -> Result<(), LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         place_in(&mut tx, &self.settings.name, &[(hash, block, job)]).await?;
         let evidence = vec![Evidence { job, event: Event::Seen { tx: hash, block } }];
@@ -214,7 +213,7 @@ impl ChainLoop {
     }
 
     async fn delay(&self, held: &mut Held, job: JobId, reason: String) -> Result<(), LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         repo::set_delayed_in(&mut tx, &self.settings.name, &[(job, reason)]).await?;
         tx.commit().await?;

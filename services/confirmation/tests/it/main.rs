@@ -1,4 +1,4 @@
-//! Confirmation against real PostgreSQL and anvil.
+//! Confirmation against real PostgreSQL, anvil and the development network of TRON.
 
 #![allow(clippy::unwrap_used, reason = "the lint's exception for tests does not reach what tests share")]
 
@@ -13,3 +13,4 @@ mod settle;
 mod tokens;
 mod void;
 mod watches;
+mod windows;

@@ -1,7 +1,7 @@
 //! Nonces used by something else: void needs that transaction, final, on every node.
 
-use confirmation::watch::WatchError;
 use confirmation::watch::put::AddError;
+use confirmation::watch::{NewTx, WatchError};
 use proto::execution::v1::verdict::Finding;
 use testkit::{FaultProxy, Rule, Upset};
 
@@ -119,4 +119,35 @@ async fn a_missing_receipt_is_never_evidence() {
     }
     assert_eq!(desk.status(job).await, "waiting");
     assert!(desk.kinds(job).await.is_empty());
+}
+
+#[tokio::test]
+async fn nonces_that_stay_open_do_not_keep_others_from_being_looked_at() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    // More senders than one look asks about, all older and all undecided.
+    for _ in 0..70 {
+        let effect = chain::Transfer { from: stranger(), ..native(stranger(), 5) };
+        let hash = types::TxHash(unique());
+        let waiting =
+            NewTx { hash, is_cancellation: false, nonce: Some(0), expires_at: None, reference_block: 0 };
+        desk.put(effect, vec![waiting]).await;
+    }
+    let to = stranger();
+    let ours = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![ours.watched()]).await;
+    desk.send(&desk.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    for _ in 0..4 {
+        tick(&mut replica).await;
+    }
+    assert_eq!(desk.status(job).await, "void");
+}
+
+/// A hash of its own each time.
+fn unique() -> [u8; 32] {
+    let id = types::JobId::new().as_uuid();
+    let mut hash = [0; 32];
+    hash[..16].copy_from_slice(id.as_bytes());
+    hash
 }

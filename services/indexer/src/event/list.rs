@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use futures::TryStreamExt as _;
 use mongodb::bson::spec::BinarySubtype;
-use mongodb::bson::{Binary, DateTime, Document, doc};
+use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
 
 use super::document::{EventDoc, FeeDoc, Stored, highest, lowest};
 use super::repo::{EVENTS, EventRepo, FEES, place};
@@ -29,7 +29,7 @@ pub(crate) struct FeeQuery {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventQuery {
     /// By the names of stored fields.
-    pub(crate) equal: Vec<(String, String)>,
+    pub(crate) equal: Vec<(String, Bson)>,
     pub(crate) from_block: u64,
     pub(crate) to_block: Option<u64>,
     pub(crate) from_time_ms: Option<i64>,
@@ -81,6 +81,10 @@ impl EventRepo {
         let mut filter = place.blocks(&(from..=to));
         filter.insert("_id", below(lowest(place.scope, from), highest(place.scope, to), after));
         for (field, value) in &query.equal {
+            // The contract of a source is part of what tells its events from others': asking for another one finds nothing.
+            if filter.get(field).is_some_and(|fixed| fixed != value) {
+                return Ok(Page { items: Vec::new(), next: None });
+            }
             filter.insert(field.clone(), value);
         }
         let mut time = Document::new();
@@ -146,10 +150,12 @@ impl EventRepo {
     async fn blocks_of(&self, source: &Source, query: &EventQuery) -> Result<Option<(u64, u64)>, StoreError> {
         let mut from = query.from_block;
         let mut to = query.to_block.unwrap_or(u64::MAX);
-        if let Some(time) = query.from_time_ms
-            && let Some(blocks) = self.range_at(source, time).await?
-        {
-            from = from.max(*blocks.start());
+        if let Some(time) = query.from_time_ms {
+            from = from.max(match self.range_at(source, time).await? {
+                Some(blocks) => *blocks.start(),
+                // Every finished range ends before that: only what lies above the run can be as late.
+                None => self.done_before(source).await?,
+            });
         }
         if let Some(time) = query.to_time_ms
             && let Some(blocks) = self.range_at(source, time).await?
@@ -165,6 +171,11 @@ impl EventRepo {
         let range = self.store.jobs().find_one(filter).sort(doc! { "toTime": 1, "_id": 1 }).await?;
         let bound = |range: &Document, field: &str| range.get_i64(field).map(crate::store::block).ok();
         Ok(range.and_then(|range| Some(bound(&range, "fromBlock")?..=bound(&range, "toBlock")?)))
+    }
+
+    async fn done_before(&self, source: &Source) -> Result<u64, StoreError> {
+        let cursor = self.store.cursors().find_one(doc! { "_id": source.name() }).await?;
+        Ok(cursor.and_then(|cursor| cursor.get_i64("doneBefore").ok()).map_or(0, crate::store::block))
     }
 
     /// Fee events of a chain, newest first, after skipping many: what page numbers need.
@@ -186,7 +197,15 @@ impl EventRepo {
     /// How many fee events of a chain lie from a block on; counted, so meant for the few at the head.
     pub(crate) async fn count_fees_from(&self, chain_id: u64, from: u64) -> Result<u64, StoreError> {
         let ids = doc! { "$gte": lowest(chain_id, from), "$lte": highest(chain_id, u64::MAX) };
-        Ok(self.store.collection::<FeeDoc>(FEES).count_documents(doc! { "_id": ids }).await?)
+        let fees = self.store.collection::<FeeDoc>(FEES);
+        Ok(fees.count_documents(doc! { "_id": ids }).max_time(SEARCH_LIMIT).await?)
+    }
+
+    /// The same for one of several contracts of a chain.
+    pub(crate) async fn count_from(&self, source: &Source, from: u64) -> Result<u64, StoreError> {
+        let place = place(source);
+        let rows = self.store.collection::<Document>(place.collection);
+        Ok(rows.count_documents(place.blocks(&(from..=u64::MAX))).max_time(SEARCH_LIMIT).await?)
     }
 
     /// The range that holds the event with this many before it, and how many lie before the range.

@@ -44,7 +44,7 @@ impl Chunk {
         &self.headers
     }
 
-    fn header(&self, block: u64) -> Option<&Header> {
+    pub(super) fn header(&self, block: u64) -> Option<&Header> {
         let place = usize::try_from(block.checked_sub(self.from())?).ok()?;
         self.headers.get(place)
     }

@@ -120,11 +120,14 @@ impl LogClient {
     pub(crate) async fn receipt_logs(
         &self,
         filter: &LogFilter,
-        number: u64,
-        hash: B256,
+        header: &Header,
     ) -> Result<Option<Vec<WireLog>>, NodeError> {
-        let Some(receipts) = self.receipts(number, hash).await? else { return Ok(None) };
-        if receipts.iter().any(|receipt| receipt.block_hash != hash) {
+        let Some(receipts) = self.receipts(header.number(), header.hash).await? else { return Ok(None) };
+        if receipts.iter().any(|receipt| receipt.block_hash != header.hash) {
+            return Ok(None);
+        }
+        // Some nodes have an empty list for a block that they do not have yet. Where there are logs there are receipts.
+        if receipts.is_empty() && header.logs_bloom.as_ref().is_some_and(|bloom| !bloom.is_zero()) {
             return Ok(None);
         }
         let logs = receipts.into_iter().flat_map(|receipt| receipt.logs);

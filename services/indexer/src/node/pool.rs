@@ -49,10 +49,29 @@ impl From<CheckError> for Status {
     }
 }
 
-/// The highest head and when it was seen.
-#[derive(Debug, Clone)]
+/// How far the chain is, as its nodes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Heads {
+    /// The highest head that any node has: as far as can be read.
+    pub(crate) highest: u64,
+    /// The highest that another node has reached too, where there is another: what is final is judged by this. One node that
+    /// boasts of blocks would make everything look final, and nobody would look for reorganisations any more.
+    pub(crate) agreed: u64,
+}
+
+impl Heads {
+    /// `None` when there is no head at all.
+    fn of(mut heads: Vec<u64>) -> Option<Self> {
+        heads.sort_unstable_by(|a, b| b.cmp(a));
+        let highest = *heads.first()?;
+        Some(Self { highest, agreed: heads.get(1).copied().unwrap_or(highest) })
+    }
+}
+
+/// The heads and when they were seen.
+#[derive(Debug, Clone, Copy)]
 struct Seen {
-    head: Header,
+    heads: Heads,
     at: Instant,
 }
 
@@ -112,10 +131,10 @@ impl Nodes {
         }
     }
 
-    /// The highest head that a node really has; asked again when the last look is older than `age`.
-    pub(crate) async fn head(&self, age: Duration) -> Result<Header, NodeError> {
+    /// The heads that nodes really have; asked again when the last look is older than `age`.
+    pub(crate) async fn heads(&self, age: Duration) -> Result<Heads, NodeError> {
         if let Some(seen) = self.seen().filter(|seen| seen.at.elapsed() < age) {
-            return Ok(seen.head);
+            return Ok(seen.heads);
         }
         let rested = self.nodes.iter().all(|node| node.resting().is_some());
         let asked = self.nodes.iter().filter(|node| rested || node.resting().is_none());
@@ -127,35 +146,26 @@ impl Nodes {
                 // Another hash is a reorganisation between two questions: the later answer counts.
                 Some(shown) => {
                     node.saw_head(shown.head());
-                    Ok(shown)
+                    Ok(number)
                 }
                 None => Err(malformed("the node does not have the head that it names")),
             }
         }))
         .await;
-        let mut best: Option<Header> = None;
-        let mut failed = None;
+        let (mut heads, mut failed) = (Vec::new(), None);
         for answer in answers {
             match answer {
-                Ok(head) if best.as_ref().is_none_or(|best| best.number() < head.number()) => {
-                    best = Some(head)
-                }
-                Ok(_) => {}
+                Ok(head) => heads.push(head),
                 Err(error) => failed = Some(error),
             }
         }
-        match best {
-            Some(head) => {
-                let mut slot = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                *slot = Some(Seen { head: head.clone(), at: Instant::now() });
-                Ok(head)
-            }
-            None => Err(failed.unwrap_or(NodeError::Resting { failures: 0 })),
-        }
+        let heads = Heads::of(heads).ok_or_else(|| failed.unwrap_or(NodeError::Resting { failures: 0 }))?;
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Seen { heads, at: Instant::now() });
+        Ok(heads)
     }
 
     fn seen(&self) -> Option<Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// In the order in which they should be asked for blocks up to `to`: those that have them and are well first.
@@ -173,7 +183,7 @@ impl Nodes {
         order.into_iter().filter(|(_, health)| health.wrong_chain.is_none()).map(|(node, _)| node).collect()
     }
 
-    /// The block of this number from the node that is furthest ahead. `None` when that one has none.
+    /// The block of this number from the first node, in the order of [`Nodes::for_block`], that has it. `None` when none has.
     pub(crate) async fn canonical(&self, number: u64) -> Result<Option<Header>, NodeError> {
         let mut last = None;
         for node in self.for_block(number) {
@@ -185,5 +195,18 @@ impl Nodes {
             }
         }
         last.map_or(Ok(None), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_final_is_judged_by_the_head_that_two_nodes_have_reached() {
+        assert_eq!(Heads::of(Vec::new()), None);
+        assert_eq!(Heads::of(vec![7]), Some(Heads { highest: 7, agreed: 7 }));
+        assert_eq!(Heads::of(vec![100, 1_000_000]), Some(Heads { highest: 1_000_000, agreed: 100 }));
+        assert_eq!(Heads::of(vec![3, 100, 101]), Some(Heads { highest: 101, agreed: 100 }));
     }
 }

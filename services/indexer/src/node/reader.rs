@@ -14,6 +14,7 @@ use super::client::{LogClient, LogFilter, malformed};
 use super::pool::Nodes;
 use super::refusal::{Refusal, failure, proposed_span};
 use super::span::Span;
+use super::wire::{Header, WireLog};
 use crate::config::Verify;
 use crate::source::Source;
 
@@ -30,7 +31,7 @@ pub(crate) enum ReadError {
     /// The chain changed while it was read.
     #[error("the chain was reorganised while it was read")]
     Reorged,
-    /// Nodes contradict each other, and receipts did not settle it.
+    /// Another node has more events than this one, and receipts did not settle it.
     #[error("nodes disagree about the events of block {block}")]
     Disputed { block: u64 },
     #[error("no node could read the range")]
@@ -91,6 +92,10 @@ impl Reader {
             match self.read_from(&node, range).await {
                 Ok(chunk) => return Ok(chunk),
                 Err(error) => {
+                    if let ReadError::Disputed { block } = error {
+                        tracing::warn!(source = self.source, node = %node.name, block,
+                            "another node has more events in this block than this one and its receipts");
+                    }
                     tracing::debug!(source = self.source, node = %node.name, error = rpc::error::chain(&error), "range not read");
                     worst = worse(worst, error);
                 }
@@ -137,8 +142,8 @@ impl Reader {
         );
         let headers = headers?;
         // Looked at before the logs: a node that lags words its refusal of the range in many ways.
-        if headers.last().map(super::wire::Header::number) != Some(*part.end()) {
-            return Err(ReadError::Behind { have: headers.last().map(super::wire::Header::number) });
+        if headers.last().map(Header::number) != Some(*part.end()) {
+            return Err(ReadError::Behind { have: headers.last().map(Header::number) });
         }
         Ok(assemble(part, &self.filter, headers, logs?)?)
     }
@@ -147,8 +152,7 @@ impl Reader {
     async fn by_receipts(&self, node: &Node<LogClient>, block: u64) -> Result<Chunk, ReadError> {
         let header = node.ask(|client| client.header(block)).await?;
         let Some(header) = header else { return Err(ReadError::Behind { have: block.checked_sub(1) }) };
-        let hash = header.hash;
-        let logs = node.ask(|client| client.receipt_logs(&self.filter, block, hash)).await?;
+        let logs = node.ask(|client| client.receipt_logs(&self.filter, &header)).await?;
         let logs = logs.ok_or(ReadError::Reorged)?;
         Ok(assemble(&(block..=block), &self.filter, vec![header], logs)?)
     }
@@ -175,7 +179,8 @@ impl Reader {
                 .collect();
             mended += self.settle(node, &mut chunk, &rest).await?;
         }
-        // Two nodes with the same block and different events in it: one of them lies, and people must say which.
+        // Another node has the same block with more in it, and receipts do not: this node's answer is not whole. The next one is
+        // asked instead; when that cannot be read, the range fails.
         if let Some((block, _)) = opinion.iter().find(|(block, logs)| chunk.logs_in(*block).len() < *logs) {
             return Err(ReadError::Disputed { block: *block });
         }
@@ -219,13 +224,10 @@ impl Reader {
         chunk: &mut Chunk,
         suspects: &[u64],
     ) -> Result<usize, ReadError> {
-        let hash_of = |chunk: &Chunk, block: u64| {
-            let place = usize::try_from(block - chunk.from()).unwrap_or(usize::MAX);
-            chunk.headers().get(place).map(|header| header.hash)
-        };
         let mut mended = 0;
         if suspects.len() > RECEIPTS_AT_ONCE && self.verify != Verify::Receipts {
-            let hashes: Vec<_> = suspects.iter().filter_map(|block| hash_of(chunk, *block)).collect();
+            let hashes: Vec<_> =
+                suspects.iter().filter_map(|block| chunk.header(*block)).map(|header| header.hash).collect();
             let answers = node.ask(|client| client.logs_of(&self.filter, &hashes)).await?;
             for (block, logs) in suspects.iter().zip(answers) {
                 mended += usize::from(chunk.replace(*block, logs)?);
@@ -233,25 +235,20 @@ impl Reader {
             return Ok(mended);
         }
         for block in suspects {
-            let Some(hash) = hash_of(chunk, *block) else { return Err(ReadError::Reorged) };
-            let logs = self.witness(node, *block, hash).await?;
+            let header = chunk.header(*block).ok_or(ReadError::Reorged)?;
+            let logs = self.witness(node, header).await?;
             mended += usize::from(chunk.replace(*block, logs)?);
         }
         Ok(mended)
     }
 
-    async fn witness(
-        &self,
-        node: &Node<LogClient>,
-        block: u64,
-        hash: alloy_primitives::B256,
-    ) -> Result<Vec<super::wire::WireLog>, ReadError> {
-        match node.ask(|client| client.receipt_logs(&self.filter, block, hash)).await {
+    async fn witness(&self, node: &Node<LogClient>, header: &Header) -> Result<Vec<WireLog>, ReadError> {
+        match node.ask(|client| client.receipt_logs(&self.filter, header)).await {
             Ok(Some(logs)) => Ok(logs),
             Ok(None) => Err(ReadError::Reorged),
             // Some hosted nodes sell receipts apart: the single block by its hash is the next best.
             Err(error) if failure(&error) == Refusal::NoSuchMethod || failure(&error) == Refusal::Other => {
-                let only = [hash];
+                let only = [header.hash];
                 let answers = node.ask(|client| client.logs_of(&self.filter, &only)).await?;
                 answers.into_iter().next().ok_or_else(|| malformed("no answer for a block").into())
             }

@@ -55,6 +55,12 @@ pub(crate) struct Undoing {
     pub(crate) undone: Vec<UndoneBlock>,
 }
 
+/// A call that is adding addresses right now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Adding {
+    pub(crate) call: i64,
+}
+
 /// Where a source stands: one document in `lastBlock`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -84,6 +90,11 @@ pub(crate) struct CursorDoc {
     pub(crate) sampled_at: DateTime,
     pub(crate) sampled_block: i64,
     pub(crate) rate: i64,
+    /// Version of the source's addresses under which a finished range counts.
+    #[serde(default)]
+    pub(crate) address_version: i64,
+    #[serde(default)]
+    pub(crate) adding: Vec<Adding>,
 }
 
 /// Where a source stands.
@@ -103,6 +114,9 @@ pub(crate) struct Cursor {
     pub(crate) sampled_block: u64,
     /// Blocks per 1000 s.
     pub(crate) rate: u64,
+    pub(crate) address_version: i64,
+    /// Addresses that may not have been there yet when this was read bear this version or a later one.
+    pub(crate) address_floor: i64,
 }
 
 impl From<CursorDoc> for Cursor {
@@ -121,6 +135,13 @@ impl From<CursorDoc> for Cursor {
             sampled_at_ms: doc.sampled_at.timestamp_millis(),
             sampled_block: block(doc.sampled_block),
             rate: block(doc.rate),
+            address_version: doc.address_version,
+            address_floor: doc
+                .adding
+                .iter()
+                .map(|adding| adding.call)
+                .min()
+                .unwrap_or(doc.address_version.saturating_add(1)),
         }
     }
 }
@@ -235,6 +256,11 @@ impl Job {
     /// Whether an earlier attempt may have stored some of its events.
     pub(crate) fn tried_before(&self) -> bool {
         self.attempts > 1 || self.reopened
+    }
+
+    /// Whether its events may be written as they come: all of its blocks are final, and nothing of another branch is stored.
+    pub(crate) fn is_settled(&self, head: u64, finality_blocks: u64) -> bool {
+        self.to.saturating_add(finality_blocks) <= head && !self.exact
     }
 
     /// The hash of a block of this range, where the ledger has it.

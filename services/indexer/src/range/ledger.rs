@@ -8,7 +8,7 @@ use mongodb::bson::{DateTime, Document, doc};
 use super::domain::{Cursor, Job, Status};
 use super::repo::RangeRepo;
 use crate::source::Source;
-use crate::store::{Store, StoreError, number};
+use crate::store::{Store, StoreError, Tx, number};
 
 /// Ranges looked at in one step.
 const STEP: i64 = 64;
@@ -58,7 +58,7 @@ impl Ledger {
                 return Ok(outcome);
             }
             let jobs = self.ranges.jobs_from(source.name(), cursor.done_before, STEP).await?;
-            let walk = walk(&cursor, jobs, self.address_version(source).await?);
+            let walk = walk(&cursor, jobs, address_version(source, &cursor));
             if let Some(stale) = walk.stale {
                 self.read_again(&stale).await?;
             }
@@ -66,8 +66,12 @@ impl Ledger {
                 return Ok(walk.broken.map_or(outcome, |job| Advance::Broken(Box::new(job))));
             }
             if !walk.notes.is_empty() {
+                let noted = i32::try_from(walk.notes.len()).unwrap_or(i32::MAX);
                 let notes = doc! { "update": "blockJobs", "updates": walk.notes, "ordered": false };
-                self.store.command(notes).await?;
+                // A range that was opened again since it was looked at ends the run here.
+                if self.store.command(notes).await?.get_i32("n") != Ok(noted) {
+                    continue;
+                }
             }
             if self.push(&cursor, walk.end, walk.hash, walk.events).await? {
                 outcome = Advance::To(walk.end);
@@ -76,24 +80,14 @@ impl Ledger {
         Ok(outcome)
     }
 
-    /// The version of the source's addresses that finished ranges must have been read with.
-    async fn address_version(&self, source: &Source) -> Result<i64, StoreError> {
-        if !source.keeps_own_only() {
-            return Ok(0);
-        }
-        let row = self.store.sources().find_one(doc! { "_id": source.name() }).await?;
-        Ok(row.and_then(|row| row.get_i64("addressVersion").ok()).unwrap_or(0))
-    }
-
     /// Addresses came after this range was read and before it counted: it is read once more.
     async fn read_again(&self, job: &Job) -> Result<(), StoreError> {
-        let mut tx = self.store.begin().await?;
         let same = doc! { "_id": &job.id, "fence": job.fence, "status": "completed" };
-        self.ranges.reopen_in(&mut tx, same).await?;
-        tx.commit().await
+        self.ranges.reopen_in(&mut Tx::alone(), same).await?;
+        Ok(())
     }
 
-    async fn push(
+    pub(super) async fn push(
         &self,
         cursor: &Cursor,
         end: u64,
@@ -114,10 +108,17 @@ impl Ledger {
             "doneBefore": number(cursor.done_before),
             "epoch": cursor.epoch,
             "undoing": mongodb::bson::Bson::Null,
+            // Addresses that came meanwhile: the ranges were judged by an older version. Missing where none ever came.
+            "addressVersion": { "$not": { "$gt": cursor.address_version } },
         };
         let moved = self.store.cursors().update_one(unmoved, doc! { "$set": set }).await?;
         Ok(moved.matched_count == 1)
     }
+}
+
+/// The version of the source's addresses that finished ranges must have been read with.
+fn address_version(source: &Source, cursor: &Cursor) -> i64 {
+    if source.keeps_own_only() { cursor.address_version } else { 0 }
 }
 
 fn walk(cursor: &Cursor, jobs: Vec<Job>, address_version: i64) -> Walk {
@@ -147,13 +148,20 @@ fn walk(cursor: &Cursor, jobs: Vec<Job>, address_version: i64) -> Walk {
         }
         if job.before != Some(walk.events) {
             let note = doc! { "$set": { "before": number(walk.events) } };
-            walk.notes.push(doc! { "q": { "_id": &job.id }, "u": note });
+            // Not of a range that was opened again meanwhile: it will be counted anew.
+            let same = doc! { "_id": &job.id, "fence": job.fence, "status": "completed" };
+            walk.notes.push(doc! { "q": same, "u": note });
         }
         walk.end = job.to.saturating_add(1);
         walk.events = walk.events.saturating_add(job.count);
         walk.hash = Some(job.to_hash);
     }
     walk
+}
+
+#[cfg(test)]
+pub(super) fn notes(cursor: &Cursor, jobs: Vec<Job>) -> Vec<Document> {
+    walk(cursor, jobs, 0).notes
 }
 
 #[cfg(test)]
@@ -176,6 +184,8 @@ mod tests {
             sampled_at_ms: 0,
             sampled_block: 0,
             rate: 0,
+            address_version: 0,
+            address_floor: 1,
         }
     }
 

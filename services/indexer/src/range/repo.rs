@@ -16,6 +16,8 @@ use crate::store::{Store, StoreError, Tx, literal, number};
 const MAX_OPEN: u64 = 256;
 /// Tries to take the next range; each loss means that another worker took one.
 const CLAIM_TRIES: u32 = 100;
+/// Longest call that adds addresses. One that is not through by then, for instance because its process died, is forgotten.
+const ADDING_LIMIT_MS: i64 = 600_000;
 
 /// Who claims, and for how long.
 #[derive(Debug, Clone)]
@@ -76,6 +78,8 @@ impl RangeRepo {
             sampled_at: DateTime::now(),
             sampled_block: start,
             rate: 0,
+            address_version: 0,
+            adding: Vec::new(),
         };
         match self.store.collection("lastBlock").insert_one(cursor).await {
             Err(error) if !crate::store::is_duplicate_key(&error) => Err(error.into()),
@@ -94,9 +98,10 @@ impl RangeRepo {
         Ok(docs.into_iter().map(Cursor::from).collect())
     }
 
-    /// Notes the head and the mode, for whoever asks how far the source is.
+    /// Notes the head and the mode, for whoever asks how far the source is. The head may go back: a node that boasted is found
+    /// out, a chain is reorganised.
     pub(crate) async fn note(&self, source: &str, head: u64, mode: Mode) -> Result<(), StoreError> {
-        let seen = doc! { "$max": { "head": number(head) }, "$set": { "mode": mode.name() } };
+        let seen = doc! { "$set": { "head": number(head), "mode": mode.name() } };
         self.store.cursors().update_one(doc! { "_id": source }, seen).await?;
         Ok(())
     }
@@ -105,6 +110,44 @@ impl RangeRepo {
     pub(crate) async fn note_indexed(&self, source: &str) -> Result<(), StoreError> {
         self.store.cursors().update_one(doc! { "_id": source }, doc! { "$set": { "indexed": true } }).await?;
         Ok(())
+    }
+
+    /// Announces a call that adds addresses, and gives the version that they are to bear. From now on nobody takes the set that
+    /// he reads for complete up to that version.
+    pub(crate) async fn begin_adding(&self, source: &str) -> Result<i64, StoreError> {
+        let last = doc! { "$ifNull": ["$addressCounter", 0_i64] };
+        let recent = doc! { "$gt": ["$$one.at", { "$subtract": ["$$NOW", ADDING_LIMIT_MS] }] };
+        let others = doc! { "$filter": {
+            "input": { "$ifNull": ["$adding", []] }, "as": "one", "cond": recent,
+        } };
+        let announced = vec![
+            doc! { "$set": { "addressCounter": { "$add": [last, 1_i64] } } },
+            doc! { "$set": { "adding": { "$concatArrays": [
+                others, [{ "call": "$addressCounter", "at": "$$NOW" }],
+            ] } } },
+        ];
+        let cursors = self.store.cursors();
+        let cursor = cursors.find_one_and_update(doc! { "_id": source }, announced);
+        let cursor = cursor.return_document(ReturnDocument::After).await?;
+        cursor
+            .and_then(|cursor| cursor.get_i64("addressCounter").ok())
+            .ok_or_else(|| StoreError::Damaged(format!("the cursor of source {source}")))
+    }
+
+    /// Ends such a call under a version above all others, and gives the first block that is complete only with its addresses:
+    /// both in one write, so the run cannot pass a range that was read without them. `None` when the call took too long.
+    pub(crate) async fn end_adding(&self, source: &str, call: i64) -> Result<Option<u64>, StoreError> {
+        let others = doc! { "$filter": {
+            "input": "$adding", "as": "one", "cond": { "$ne": ["$$one.call", call] },
+        } };
+        let ended = vec![
+            doc! { "$set": { "addressCounter": { "$add": ["$addressCounter", 1_i64] } } },
+            doc! { "$set": { "addressVersion": "$addressCounter", "adding": others } },
+        ];
+        let same = doc! { "_id": source, "adding.call": call };
+        let cursors = self.store.cursors();
+        let cursor = cursors.find_one_and_update(same, ended).return_document(ReturnDocument::After).await?;
+        Ok(cursor.and_then(|cursor| cursor.get_i64("doneBefore").ok()).map(crate::store::block))
     }
 
     /// A range that failed, waits, or whose owner's lease ran out; the lowest first.
@@ -318,10 +361,10 @@ impl RangeRepo {
         Ok(self.store.jobs().update_many(filter, parked).await?.modified_count)
     }
 
-    /// Cuts a range behind `to`: the rest becomes a range of its own. `false` when it is no longer ours.
-    pub(crate) async fn shorten(&self, job: &mut Job, to: u64) -> Result<bool, StoreError> {
-        let rest = to.saturating_add(1);
-        let row = doc! { "$setOnInsert": {
+    /// Cuts a range behind `to`: the rest becomes a range of its own. `false` when it is no longer ours; then nothing changed.
+    pub(crate) async fn shorten(&self, job: &Job, to: u64) -> Result<bool, StoreError> {
+        let (jobs, rest) = (self.store.jobs(), to.saturating_add(1));
+        let row = doc! {
             "source": &job.source,
             "fromBlock": number(rest),
             "toBlock": number(job.to),
@@ -330,14 +373,26 @@ impl RangeRepo {
             "fence": 0_i64,
             "attempts": 0_i64,
             "before": mongodb::bson::Bson::Null,
-        } };
-        // First the rest, then the cut: a crash in between leaves blocks in two ranges, never in none.
-        let id = doc! { "_id": job_id(&job.source, rest) };
-        self.store.jobs().update_one(id, row).upsert(true).await?;
-        let cut = doc! { "$set": { "toBlock": number(to) } };
-        let ours = self.store.jobs().update_one(held(job), cut).await?.matched_count == 1;
-        job.to = to;
-        Ok(ours)
+            // Whatever an earlier reading of the whole left behind may lie in either part.
+            "reopened": true,
+            "exact": job.exact,
+        };
+        let (id, cut) = (job_id(&job.source, rest), doc! { "$set": { "toBlock": number(to) } });
+        let mut tx = self.store.begin().await?;
+        if !tx.is_atomic() {
+            if jobs.count_documents(held(job)).await? == 0 {
+                return Ok(false);
+            }
+            // First the rest, then the cut: a crash in between leaves blocks in two ranges, never in none.
+            tx.add(&jobs, &id, row).await?;
+            return Ok(tx.update_one(&jobs, held(job), cut).await? == 1);
+        }
+        if tx.update_one(&jobs, held(job), cut).await? == 0 {
+            return Ok(false);
+        }
+        tx.add(&jobs, &id, row).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// Ranges that need a person, lowest first.
@@ -375,3 +430,7 @@ impl RangeRepo {
 fn held(job: &Job) -> Document {
     doc! { "_id": &job.id, "fence": job.fence, "status": "processing" }
 }
+
+#[cfg(test)]
+#[path = "repo_tests.rs"]
+mod tests;

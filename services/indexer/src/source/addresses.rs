@@ -3,9 +3,11 @@
 //! The node is asked for the event of a contract, whoever it is about; what is not about us is dropped here. A look costs one
 //! hash of twenty bytes, so a hundred thousand addresses cost no more than ten.
 //!
-//! Invariant: the set of a version holds every address of that version and of all before it.
+//! Invariant: the set of a version holds every address of every call that had ended when the source's cursor bore that version.
+//! Calls may overtake each other, in one process or many: a call is announced in the cursor before its first address is stored
+//! (`RangeRepo::begin_adding`), and it ends under a version above all others.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use alloy_primitives::map::AddressHashSet;
 use alloy_primitives::{Address, B256};
@@ -13,14 +15,12 @@ use alloy_primitives::{Address, B256};
 use super::SourceRepo;
 use crate::store::StoreError;
 
-/// Calls that add addresses may overtake each other: one that began before the version we know may have ended after it. There is
-/// one at a time in each process, so this is how many processes may answer calls.
-const OVERTAKING: i64 = 64;
-
 /// The addresses as of a version. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnAddresses {
     pub(crate) version: i64,
+    /// Addresses that are not in the set bear this version or a later one.
+    floor: i64,
     set: Arc<AddressHashSet>,
 }
 
@@ -38,31 +38,78 @@ pub(crate) struct AddressBook {
     source: u32,
     repo: SourceRepo,
     known: RwLock<OwnAddresses>,
+    /// One reader at a time: the others wait for what it finds.
+    reading: tokio::sync::Mutex<()>,
 }
 
 impl AddressBook {
     pub(crate) fn new(source: u32, repo: SourceRepo) -> Self {
-        Self { source, repo, known: RwLock::new(OwnAddresses::default()) }
+        Self { source, repo, known: RwLock::default(), reading: tokio::sync::Mutex::new(()) }
     }
 
-    /// The set of at least this version; reads only what is new.
-    pub(crate) async fn at(&self, version: i64) -> Result<OwnAddresses, StoreError> {
+    /// The set of at least this version; reads only what may be new. `version` and `floor` are of one look at the cursor: what
+    /// was not stored by then belongs to a call that had not ended, and bears `floor` or more.
+    pub(crate) async fn at(&self, version: i64, floor: i64) -> Result<OwnAddresses, StoreError> {
         let known = self.known();
         if known.version >= version {
             return Ok(known);
         }
-        let new = self.repo.addresses_after(self.source, known.version - OVERTAKING).await?;
+        let _alone = self.reading.lock().await;
+        let known = self.known();
+        if known.version >= version {
+            return Ok(known);
+        }
+        let new = self.repo.addresses_from(self.source, known.floor).await?;
         let mut set = AddressHashSet::clone(&known.set);
         set.extend(new);
-        let fresh = OwnAddresses { version, set: Arc::new(set) };
-        let mut slot = self.known.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if slot.version < version {
-            *slot = fresh.clone();
-        }
+        let fresh = OwnAddresses { version, floor, set: Arc::new(set) };
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
         Ok(fresh)
     }
 
     fn known(&self) -> OwnAddresses {
-        self.known.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::range::RangeRepo;
+    use crate::source::testing::deposits;
+    use crate::store::testing::store;
+
+    fn address(of: u64) -> Address {
+        Address::left_padding_from(&of.to_be_bytes())
+    }
+
+    #[tokio::test]
+    async fn a_call_that_many_others_overtake_is_heard_of_in_the_end() {
+        let (store, source) = (store().await, deposits());
+        let (ranges, repo) = (RangeRepo::new(store.clone()), SourceRepo::new(store));
+        ranges.seed(&source).await.unwrap();
+        let book = AddressBook::new(source.number, repo.clone());
+        let newest = || async {
+            let cursor = ranges.cursor("deposits").await.unwrap().unwrap();
+            book.at(cursor.address_version, cursor.address_floor).await.unwrap()
+        };
+        let slow = ranges.begin_adding("deposits").await.unwrap();
+        for other in 0..100 {
+            let call = ranges.begin_adding("deposits").await.unwrap();
+            assert_eq!(repo.put_addresses(&source, call, &[address(other)]).await.unwrap(), 1);
+            assert_eq!(ranges.end_adding("deposits", call).await.unwrap(), Some(0));
+            assert!(newest().await.holds(&address(other).into_word()));
+        }
+        let before = newest().await;
+        assert!(!before.holds(&address(1_000).into_word()));
+        // Overtaken by a hundred, it still ends under a version of its own, and what it brought is found.
+        repo.put_addresses(&source, slow, &[address(1_000), address(5)]).await.unwrap();
+        assert_eq!(ranges.end_adding("deposits", slow).await.unwrap(), Some(0));
+        let after = newest().await;
+        assert!(after.version > before.version);
+        assert!(after.holds(&address(1_000).into_word()) && after.holds(&address(5).into_word()));
+        // With nobody on the way, only what is new is read the next time.
+        assert!(repo.addresses_from(source.number, after.floor).await.unwrap().is_empty());
+        assert_eq!(ranges.end_adding("deposits", slow).await.unwrap(), None, "it ended before");
     }
 }

@@ -1,6 +1,5 @@
 //! Adding sources and addresses.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use alloy_primitives::Address;
@@ -22,14 +21,12 @@ pub(crate) struct SourceApp {
     store: Store,
     repo: SourceRepo,
     ranges: RangeRepo,
-    /// One call at a time adds addresses, see `AddressBook`.
-    adding: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl SourceApp {
     pub(crate) fn new(store: Store) -> Self {
         let (repo, ranges) = (SourceRepo::new(store.clone()), RangeRepo::new(store.clone()));
-        Self { repo, ranges, store, adding: Arc::default() }
+        Self { repo, ranges, store }
     }
 
     pub(crate) async fn list(&self) -> Result<Vec<Source>, SourceError> {
@@ -44,7 +41,7 @@ impl SourceApp {
     /// Adds a source or changes its limits, after asking a node whether it can be read at all.
     pub(crate) async fn add(&self, spec: SourceSpec) -> Result<Source, SourceError> {
         let mistakes = spec.mistakes();
-        let source = match Source::new(0, spec.clone(), 0) {
+        let source = match Source::new(0, spec.clone()) {
             Some(source) if mistakes.is_empty() => source,
             _ => return Err(SourceError::Invalid(mistakes)),
         };
@@ -105,10 +102,9 @@ impl SourceApp {
                 }
             }
         }
-        let _one = self.adding.lock().await;
-        let added = self.repo.add_addresses(&source, &addresses).await?;
-        // After the version moved: a range beyond this block is finished only with the new set.
-        let from_block = self.ranges.cursor(name).await?.map_or(source.spec.start_block, |c| c.done_before);
+        let call = self.ranges.begin_adding(name).await?;
+        let added = self.repo.put_addresses(&source, call, &addresses).await?;
+        let from_block = self.ranges.end_adding(name, call).await?.ok_or(SourceError::TooSlow)?;
         Ok((added, self.repo.count_addresses(&source).await?, from_block))
     }
 }

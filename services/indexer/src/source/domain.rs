@@ -127,16 +127,14 @@ pub(crate) struct Source {
     pub(crate) spec: SourceSpec,
     pub(crate) contract: Option<Address>,
     pub(crate) shape: EventShape,
-    /// Grows with each call that added addresses.
-    pub(crate) address_version: i64,
 }
 
 impl Source {
     /// `None` when the description is not acceptable; callers have asked for its mistakes before.
-    pub(crate) fn new(number: u32, spec: SourceSpec, address_version: i64) -> Option<Self> {
+    pub(crate) fn new(number: u32, spec: SourceSpec) -> Option<Self> {
         let contract = contract(&spec.contract_address).ok()?;
         let shape = EventShape::parse(&spec.event_signature).ok()?;
-        Some(Self { number, spec, contract, shape, address_version })
+        Some(Self { number, spec, contract, shape })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -233,10 +231,32 @@ mod tests {
 
     #[test]
     fn two_fee_sources_of_one_contract_clash() {
-        let one = Source::new(1, spec(), 0).unwrap();
-        let two = Source::new(2, SourceSpec { name: "other".to_owned(), ..spec() }, 0).unwrap();
+        let one = Source::new(1, spec()).unwrap();
+        let two = Source::new(2, SourceSpec { name: "other".to_owned(), ..spec() }).unwrap();
         assert!(one.clashes(&two));
         let elsewhere = SourceSpec { name: "other".to_owned(), chain_id: 2, ..spec() };
-        assert!(!one.clashes(&Source::new(2, elsewhere, 0).unwrap()));
+        assert!(!one.clashes(&Source::new(2, elsewhere).unwrap()));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A source over transfers to addresses of ours.
+    pub(crate) fn deposits() -> Source {
+        let spec = SourceSpec {
+            name: "deposits".to_owned(),
+            chain_id: 1,
+            contract_address: String::new(),
+            event_signature: "Transfer(address indexed from, address indexed to, uint256 value)".to_owned(),
+            start_block: 0,
+            batch_size: 0,
+            concurrency: 0,
+            nodes: vec!["http://127.0.0.1:1".to_owned()],
+            address_parameters: vec!["to".to_owned()],
+            paused: false,
+        };
+        Source::new(7, spec).unwrap()
     }
 }

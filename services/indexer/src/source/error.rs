@@ -18,6 +18,8 @@ pub(crate) enum SourceError {
     Unknown(String),
     #[error("source {0} keeps all addresses; it takes none")]
     TakesNoAddresses(String),
+    #[error("the addresses took too long to store; send them again")]
+    TooSlow,
     #[error(transparent)]
     Node(#[from] CheckError),
     #[error(transparent)]
@@ -41,6 +43,7 @@ impl From<SourceError> for Status {
             }
             SourceError::Unknown(name) => rpc::error::not_found("source", name),
             SourceError::TakesNoAddresses(_) => rpc::error::failed_precondition("TAKES_NO_ADDRESSES", text),
+            SourceError::TooSlow => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
             SourceError::Node(error) => error.into(),
             SourceError::Store(error) => store_status(&error),
         }
@@ -58,11 +61,36 @@ pub(crate) fn store_status(error: &StoreError) -> Status {
             pause,
         );
     }
+    if error.is_too_slow() {
+        let text = "the search took too long; ask for fewer blocks, or wait until the source has caught up and its filters have indexes";
+        let reason = rpc::error::reason::DEADLINE_EXCEEDED;
+        return rpc::error::refusal(tonic::Code::DeadlineExceeded, reason, text, &[]);
+    }
     rpc::error::internal(error)
 }
 
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
         store_status(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mongodb::bson::doc;
+
+    use super::*;
+    use crate::store::testing::store;
+
+    #[tokio::test]
+    async fn a_search_that_takes_too_long_is_told_as_that() {
+        let store = store().await;
+        store.sources().insert_one(doc! { "_id": "any", "number": 1 }).await.unwrap();
+        let slow = doc! { "$where": "sleep(2000) || true" };
+        let limit = std::time::Duration::from_millis(20);
+        let given_up = store.sources().find_one(slow).max_time(limit).await.unwrap_err();
+        let status = store_status(&StoreError::from(given_up));
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status}");
+        assert!(status.message().contains("fewer blocks"), "{status}");
     }
 }

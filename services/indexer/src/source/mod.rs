@@ -8,6 +8,8 @@ mod repo;
 
 pub(crate) use addresses::{AddressBook, OwnAddresses};
 pub(crate) use app::SourceApp;
-pub(crate) use domain::{Source, SourceSpec};
+#[cfg(test)]
+pub(crate) use domain::testing;
+pub(crate) use domain::{MAX_BATCH, MAX_CONCURRENCY, Source, SourceSpec};
 pub(crate) use error::SourceError;
 pub(crate) use repo::SourceRepo;

@@ -6,7 +6,6 @@ use alloy_primitives::Address;
 use futures::TryStreamExt as _;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, doc};
-use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
 use super::domain::{Source, SourceSpec};
@@ -29,7 +28,6 @@ struct Row {
     concurrency: i64,
     nodes: Vec<String>,
     address_parameters: Vec<String>,
-    address_version: i64,
     paused: bool,
 }
 
@@ -47,7 +45,6 @@ impl Row {
             concurrency: i64::from(spec.concurrency),
             nodes: spec.nodes.clone(),
             address_parameters: spec.address_parameters.clone(),
-            address_version: source.address_version,
             paused: spec.paused,
         }
     }
@@ -71,7 +68,7 @@ impl TryFrom<Row> for Source {
             paused: row.paused,
         };
         let number = u32::try_from(row.number).map_err(|_| damaged())?;
-        Source::new(number, spec, row.address_version).ok_or_else(damaged)
+        Source::new(number, spec).ok_or_else(damaged)
     }
 }
 
@@ -131,20 +128,15 @@ impl SourceRepo {
         Ok(())
     }
 
-    /// Adds addresses under a new version and gives how many were new. The version of the source moves last: whoever sees it
-    /// finds every address of it.
-    pub(crate) async fn add_addresses(&self, source: &Source, new: &[Address]) -> Result<u64, StoreError> {
-        let counted = self
-            .store
-            .sources()
-            .find_one_and_update(doc! { "_id": source.name() }, doc! { "$inc": { "addressCounter": 1_i64 } })
-            .return_document(ReturnDocument::After)
-            .await?;
-        let version = counted
-            .and_then(|row| row.get_i64("addressCounter").ok())
-            .ok_or_else(|| StoreError::Damaged(format!("source {}", source.name())))?;
+    /// Stores addresses under the version of the call that brings them, and gives how many were new.
+    pub(crate) async fn put_addresses(
+        &self,
+        source: &Source,
+        version: i64,
+        all: &[Address],
+    ) -> Result<u64, StoreError> {
         let mut added = 0;
-        for chunk in new.chunks(10_000) {
+        for chunk in all.chunks(10_000) {
             let row = |address: &Address| {
                 let (id, source) = (address_id(source.number, address), i64::from(source.number));
                 doc! { "_id": id, "source": source, "version": version }
@@ -161,12 +153,10 @@ impl SourceRepo {
                 .map(|a| address_id(source.number, a))
                 .collect();
             if !ids.is_empty() {
-                let stamp = doc! { "$set": { "version": version } };
+                let stamp = doc! { "$max": { "version": version } };
                 self.store.addresses().update_many(doc! { "_id": { "$in": ids } }, stamp).await?;
             }
         }
-        let seen = doc! { "$max": { "addressVersion": version } };
-        self.store.sources().update_one(doc! { "_id": source.name() }, seen).await?;
         Ok(added)
     }
 
@@ -174,13 +164,9 @@ impl SourceRepo {
         Ok(self.store.addresses().count_documents(doc! { "source": i64::from(source.number) }).await?)
     }
 
-    /// The addresses of a source that came after `version`.
-    pub(crate) async fn addresses_after(
-        &self,
-        source: u32,
-        version: i64,
-    ) -> Result<Vec<Address>, StoreError> {
-        let filter = doc! { "source": i64::from(source), "version": { "$gt": version } };
+    /// The addresses of a source that bear `version` or a later one.
+    pub(crate) async fn addresses_from(&self, source: u32, version: i64) -> Result<Vec<Address>, StoreError> {
+        let filter = doc! { "source": i64::from(source), "version": { "$gte": version } };
         let mut rows =
             self.store.addresses().find(filter).projection(doc! { "_id": 1 }).batch_size(10_000).await?;
         let mut found = Vec::new();

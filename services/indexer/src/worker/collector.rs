@@ -9,6 +9,7 @@
 //! store retries and all, the error leaves this module: the process is to end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use chain::NodeError;
@@ -29,6 +30,8 @@ const HEAD_AGE: Duration = Duration::from_secs(1);
 const NODE_PAUSE_MS: u64 = 250;
 const RETRY_PAUSE_MS: u64 = 500;
 const LONGEST_PAUSE_MS: u64 = 60_000;
+/// Events of blocks that are not final, in memory and then in one transaction; a range with more is cut.
+const MAX_GATHERED: usize = 20_000;
 /// While there is work, abandoned ranges are looked for only so often.
 const PARK_EVERY: u64 = 64;
 
@@ -45,6 +48,8 @@ pub(crate) enum Fault {
     Decode(#[from] DecodeError),
     #[error("the range belongs to another worker now")]
     Lost,
+    #[error("the chain shares none of the newest {0} blocks: it is another one than was read before")]
+    AnotherChain(u64),
 }
 
 impl Fault {
@@ -54,7 +59,7 @@ impl Fault {
             Self::Store(error) => error.is_transient(),
             Self::Node(error) => error.is_transient(),
             Self::Read(error) => error.is_transient(),
-            Self::Decode(_) => false,
+            Self::Decode(_) | Self::AnotherChain(_) => false,
             Self::Lost => true,
         }
     }
@@ -97,21 +102,23 @@ pub(crate) struct Reading {
     pub(crate) events: EventRepo,
     decoder: Decoder,
     addresses: AddressBook,
-    sources: SourceRepo,
+    ranges: RangeRepo,
     batch: u64,
+    /// Whether somebody here has seen to the indexes for filters.
+    indexing: AtomicBool,
 }
 
 impl Reading {
     pub(crate) fn new(store: &Store, source: Source, reader: Reader, batch: u64) -> Self {
-        let sources = SourceRepo::new(store.clone());
         Self {
             decoder: Decoder::new(source.clone()),
-            addresses: AddressBook::new(source.number, sources.clone()),
+            addresses: AddressBook::new(source.number, SourceRepo::new(store.clone())),
             events: EventRepo::new(store.clone()),
-            sources,
+            ranges: RangeRepo::new(store.clone()),
             reader,
             source,
             batch,
+            indexing: AtomicBool::new(false),
         }
     }
 
@@ -120,8 +127,10 @@ impl Reading {
         if !self.source.keeps_own_only() {
             return Ok(OwnAddresses::default());
         }
-        let version = self.sources.get(self.source.name()).await?.map_or(0, |source| source.address_version);
-        self.addresses.at(version).await
+        let cursor = self.ranges.cursor(self.source.name()).await?;
+        let (version, floor) =
+            cursor.map_or((0, i64::MIN), |cursor| (cursor.address_version, cursor.address_floor));
+        self.addresses.at(version, floor).await
     }
 }
 
@@ -170,7 +179,7 @@ impl Collector {
 
     /// One round: at most one range.
     pub(crate) async fn collect(&mut self) -> Result<Collected, Fatal> {
-        let (job, head) = match self.claim().await {
+        let (mut job, head) = match self.claim().await {
             Ok(Some(claimed)) => claimed,
             Ok(None) => return Ok(Collected::Idle),
             Err(error) => {
@@ -181,7 +190,7 @@ impl Collector {
         };
         self.checkpoints.pass("indexer.after_claim").await;
         let lease = Lease::hold(self.ranges.clone(), job.clone(), self.owner.lease_ms);
-        match self.work(&job, head, &lease).await {
+        match self.work(&mut job, head, &lease).await {
             Ok(events) => {
                 self.tell(events, &job);
                 Ok(Collected::Done { events })
@@ -194,7 +203,7 @@ impl Collector {
         }
     }
 
-    /// Stage 1.
+    /// Stage 1. Gives the range, and the head by which is judged what of it is final.
     async fn claim(&mut self) -> Result<Option<(Job, u64)>, Fault> {
         let reading = Arc::clone(&self.reading);
         let name = reading.source.name();
@@ -202,14 +211,15 @@ impl Collector {
             Mode::Historical => HEAD_AGE,
             Mode::Realtime => Duration::ZERO,
         };
-        let head = reading.reader.nodes.head(age).await?.number();
-        if self.guard.look(&reading, head).await? {
+        let heads = reading.reader.nodes.heads(age).await?;
+        let head = heads.highest;
+        if self.guard.look(&reading, heads.agreed).await? {
             tracing::debug!(source = name, "undone");
         }
         if let Some(job) =
             self.store.retry("claim again", || self.ranges.claim_again(name, &self.owner)).await?
         {
-            return Ok(Some((job, head)));
+            return Ok(Some((job, heads.agreed)));
         }
         let claimed = self
             .store
@@ -218,13 +228,16 @@ impl Collector {
         let job = match claimed {
             Claimed::Range(job) => {
                 self.mode = self.mode.by_lag(head.saturating_sub(job.to), reading.batch);
-                Some((*job, head))
+                Some((*job, heads.agreed))
             }
             Claimed::CaughtUp => {
                 self.mode = Mode::Realtime;
                 None
             }
-            Claimed::Congested => None,
+            Claimed::Congested => {
+                tracing::warn!(source = name, "too many ranges wait or are parked; no new one is begun");
+                None
+            }
         };
         self.note(head).await?;
         self.rounds = self.rounds.wrapping_add(1);
@@ -262,25 +275,30 @@ impl Collector {
         Ok(())
     }
 
-    /// Stages 2 to 5. Gives the number of events stored.
-    async fn work(&self, job: &Job, head: u64, lease: &Lease) -> Result<u64, Fault> {
+    /// Stages 2 to 5. Gives the number of events stored; the range may be shorter afterwards.
+    async fn work(&self, job: &mut Job, mut head: u64, lease: &Lease) -> Result<u64, Fault> {
         let reading = &self.reading;
+        let finality = self.config.finality_blocks;
         let own = self.store.retry("read addresses", || reading.own_addresses()).await?;
-        let mut job = job.clone();
         // What is final is written as it comes; what is not, or may be of another branch, as a whole with the end of the range.
-        let settled = job.to.saturating_add(self.config.finality_blocks) <= head && !job.exact;
+        let mut settled = job.is_settled(head, finality);
         let mut gathered = Gathered::new(reading.decoder.empty(), own.version);
         let mut at = job.from;
         while at <= job.to {
             let chunk = match reading.reader.read(&(at..=job.to)).await {
                 Ok(chunk) => chunk,
                 Err(ReadError::Behind { have: Some(have) }) if have >= at => {
-                    // Somebody claimed a head that nobody has. What is there is read, the rest waits in a range of its own.
-                    self.cut(&mut job, have).await?;
+                    // Somebody claimed a head that nobody has. What is there is read, the rest waits in a range of its own; and
+                    // what seemed deep below that head may not be final at all.
+                    self.cut(job, have).await?;
+                    head = head.min(have);
+                    if at == job.from {
+                        settled = job.is_settled(head, finality);
+                    }
                     continue;
                 }
                 Err(ReadError::Behind { .. }) if at > job.from => {
-                    self.cut(&mut job, at - 1).await?;
+                    self.cut(job, at - 1).await?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -292,18 +310,21 @@ impl Collector {
                 return Err(Fault::Lost);
             }
             at = chunk.to().saturating_add(1);
-            gathered.take(&chunk, batch.len(), head.saturating_sub(self.config.finality_blocks))?;
+            gathered.take(&chunk, batch.len(), head.saturating_sub(finality))?;
             if settled {
-                self.write(&job, &batch).await?;
+                self.write(job, &batch).await?;
                 self.checkpoints.pass("indexer.after_store_part").await;
             } else {
                 gathered.batch.append(batch);
+                if gathered.batch.len() >= MAX_GATHERED && at <= job.to {
+                    self.cut(job, at - 1).await?;
+                }
             }
         }
         self.checkpoints.pass("indexer.after_store").await;
         let count = gathered.boundary.count;
         let exchange = (!settled).then_some(&gathered.batch);
-        if !self.store.retry("complete", || self.complete(&job, &gathered.boundary, exchange)).await? {
+        if !self.store.retry("complete", || self.complete(job, &gathered.boundary, exchange)).await? {
             return Err(Fault::Lost);
         }
         self.checkpoints.pass("indexer.after_complete").await;
@@ -369,17 +390,10 @@ impl Collector {
     }
 
     async fn cut(&self, job: &mut Job, to: u64) -> Result<(), Fault> {
-        let short = {
-            let original = job.clone();
-            self.store
-                .retry("shorten a range", || {
-                    let mut job = original.clone();
-                    async move { Ok((self.ranges.shorten(&mut job, to).await?, job)) }
-                })
-                .await?
-        };
-        *job = short.1;
-        if short.0 { Ok(()) } else { Err(Fault::Lost) }
+        let whole = &*job;
+        let ours = self.store.retry("shorten a range", || self.ranges.shorten(whole, to)).await?;
+        job.to = to;
+        if ours { Ok(()) } else { Err(Fault::Lost) }
     }
 
     async fn give_back(&self, job: &Job, error: &Fault) -> Result<(), Fatal> {
@@ -406,18 +420,30 @@ impl Collector {
         Ok(())
     }
 
-    /// Builds the indexes for filters, once the source has caught up for the first time.
+    /// Has the indexes for filters built, once the source has caught up for the first time. Over millions of events that takes
+    /// minutes, and new blocks are read meanwhile.
     async fn index(&mut self) -> Result<(), Fault> {
         let name = self.reading.source.name();
         if self.indexed || self.mode != Mode::Realtime {
             return Ok(());
         }
-        let cursor = self.ranges.cursor(name).await?;
-        if cursor.as_ref().is_some_and(|cursor| !cursor.indexed && cursor.lag() <= self.reading.batch) {
-            self.reading.events.build_indexes(&self.reading.source).await?;
-            self.ranges.note_indexed(name).await?;
+        let Some(cursor) = self.ranges.cursor(name).await? else { return Ok(()) };
+        self.indexed = cursor.indexed;
+        let due = !cursor.indexed && cursor.lag() <= self.reading.batch;
+        if due && !self.reading.indexing.swap(true, Ordering::SeqCst) {
+            let (reading, ranges) = (Arc::clone(&self.reading), self.ranges.clone());
+            tokio::spawn(async move {
+                if let Err(error) = build_indexes(&reading, &ranges).await {
+                    let source = reading.source.name();
+                    tracing::warn!(
+                        source,
+                        error = rpc::error::chain(&error),
+                        "indexes for filters not built"
+                    );
+                    reading.indexing.store(false, Ordering::SeqCst);
+                }
+            });
         }
-        self.indexed = cursor.is_some_and(|cursor| cursor.indexed);
         Ok(())
     }
 
@@ -449,6 +475,11 @@ impl worker::Tick for Collector {
             Collected::Missed => Ticked::Idle { next: Some(self.pause().min(HEAD_AGE)) },
         })
     }
+}
+
+async fn build_indexes(reading: &Reading, ranges: &RangeRepo) -> Result<(), StoreError> {
+    reading.events.build_indexes(&reading.source).await?;
+    ranges.note_indexed(reading.source.name()).await
 }
 
 /// What is known of a range while it is read.

@@ -10,8 +10,9 @@ use super::collector::{Fault, Reading};
 use crate::range::{Cursor, Job, Ledger, RangeRepo, Undo};
 use crate::store::{Store, StoreError};
 
-/// Ranges compared on the way down. Deeper than this is no reorganisation but another chain.
-const MAX_RANGES: usize = 20_000;
+/// Blocks looked through on the way down. Deeper than this is no reorganisation but another chain, and the list of what it undid
+/// would not fit into a document.
+const MAX_BLOCKS: u64 = 100_000;
 const STEP: i64 = 50;
 
 #[derive(Debug, Clone)]
@@ -112,7 +113,6 @@ impl Guard {
     async fn fork(&self, reading: &Reading, cursor: &Cursor) -> Result<Option<(Option<u64>, Job)>, Fault> {
         let mut lowest: Option<Job> = None;
         let mut below = cursor.done_before;
-        let mut looked = 0;
         'down: loop {
             let name = reading.source.name();
             let jobs =
@@ -134,9 +134,8 @@ impl Guard {
                     Some(found) if found == job.to_hash => break 'down,
                     Some(_) => lowest = Some(job),
                 }
-                looked += 1;
-                if looked > MAX_RANGES {
-                    return Err(Fault::Lost);
+                if cursor.done_before - below > MAX_BLOCKS {
+                    return Err(Fault::AnotherChain(MAX_BLOCKS));
                 }
             }
         }

@@ -10,6 +10,7 @@ use worker::{Tick as _, Ticked};
 use super::collector::{Collector, Fatal, Reading};
 use crate::config::CollectConfig;
 use crate::node::{CheckError, Nodes, Reader};
+use crate::range::RangeRepo;
 use crate::source::Source;
 use crate::store::Store;
 
@@ -25,6 +26,9 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Fatal> {
     let Some(nodes) = stop.run_until_cancelled(checked(&source, &config)).await else { return Ok(()) };
+    // A process that died while it added the source may have left it without a cursor: nothing would ever be read.
+    let ranges = RangeRepo::new(store.clone());
+    store.retry("place the cursor", || ranges.seed(&source)).await.map_err(Fatal)?;
     let batch =
         u64::from(if source.spec.batch_size == 0 { config.batch_size } else { source.spec.batch_size });
     let slots = if source.spec.concurrency == 0 { config.concurrency } else { source.spec.concurrency };

@@ -3,7 +3,7 @@
 use proto::indexer::v1 as pb;
 use serde_json::json;
 
-use crate::kit::{CHAIN_ID, FEES, Settings, TRANSFER, World, selector};
+use crate::kit::{CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, statements};
 
 #[tokio::test]
 async fn http_answers_as_the_fee_collector_did() {
@@ -194,5 +194,97 @@ async fn events_of_any_contract_are_decoded_and_filtered() {
     assert!(refused.message().starts_with("parameters.value"), "{refused}");
     let nameless = client.list_events(pb::ListEventsRequest::default()).await.unwrap_err();
     assert!(nameless.message().starts_with("source"), "{nameless}");
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_at_any_depth_looks_at_no_more_than_it_shows() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    for _ in 0..24 {
+        world.emit(150).await;
+    }
+    let indexing = Settings { batch: 3, ..world.settings(&database) }.launch().await;
+    let head = world.head().await;
+    indexing.complete_to(FEES, head).await;
+    let rows = database.database().await;
+    let cursors = rows.collection::<mongodb::bson::Document>("lastBlock");
+    testkit::wait_for("the indexes for filters", LONG, || async {
+        let cursor = cursors.find_one(mongodb::bson::doc! { "_id": FEES }).await.unwrap().unwrap();
+        cursor.get_bool("indexed") == Ok(true)
+    })
+    .await;
+    let mut client = indexing.client();
+    let plain = pb::ListFeeEventsRequest { chain_id: CHAIN_ID, page_size: 100, ..Default::default() };
+    let integrator = pb::ListFeeEventsRequest { integrator: format!("0x{:040x}", 0xbbbb), ..plain.clone() };
+    for mut request in [plain, integrator] {
+        let mut shown = 0;
+        loop {
+            profile(&rows, "feeEvents").await;
+            let page = client.list_fee_events(request.clone()).await.unwrap().into_inner();
+            let asked = statements(&rows).await;
+            assert!(counted(&asked, "keysExamined") <= 102, "{shown}: {asked:?}");
+            assert!(counted(&asked, "docsExamined") <= 102, "{shown}: {asked:?}");
+            shown += page.events.len();
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        assert_eq!(shown, 24 * 150);
+    }
+    // By number: as far as the range that holds the page, not as far as the page.
+    profile(&rows, "feeEvents").await;
+    assert_eq!(indexing.fees("?page=35&limit=100").await["data"].as_array().unwrap().len(), 100);
+    let asked = statements(&rows).await;
+    assert!(counted(&asked, "keysExamined") <= 3 * 150 + 102, "{asked:?}");
+
+    // Later than everything that is stored: nothing is searched for it.
+    profile(&rows, "feeEvents").await;
+    let later = prost_types::Timestamp { seconds: 32_503_680_000, nanos: 0 };
+    let since =
+        pb::ListEventsRequest { source: FEES.to_owned(), from_time: Some(later), ..Default::default() };
+    assert!(client.list_events(since).await.unwrap().into_inner().events.is_empty());
+    let asked = statements(&rows).await;
+    assert!(counted(&asked, "docsExamined") <= 1, "{asked:?}");
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn two_fee_collectors_on_one_chain_are_listed_as_one() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    let other = world.collector().await;
+    for _ in 0..4 {
+        world.emit(5).await;
+        let mut emission = world.emission(3);
+        emission["to"] = json!(other);
+        world.mined(emission).await;
+    }
+    let indexing = world.settings(&database).launch().await;
+    let source = pb::Source {
+        name: "more-fees".to_owned(),
+        chain_id: CHAIN_ID,
+        contract_address: other.clone(),
+        nodes: vec![world.chain.url()],
+        ..Default::default()
+    };
+    indexing.client().add_source(pb::AddSourceRequest { source: Some(source) }).await.unwrap();
+    let head = world.head().await;
+    indexing.complete_to(FEES, head).await;
+    indexing.complete_to("more-fees", head).await;
+    let listed = indexing.fees("?limit=10&page=2").await;
+    assert_eq!(listed["pagination"], json!({ "page": 2, "limit": 10, "total": 32, "totalPages": 4 }));
+    let contracts: std::collections::BTreeSet<_> =
+        listed["data"].as_array().unwrap().iter().map(|fee| fee["contractAddress"].to_string()).collect();
+    assert_eq!((listed["data"].as_array().unwrap().len(), contracts.len()), (10, 2));
+    assert_eq!(indexing.fees("?page=99999999999999999999").await["data"], json!([]));
+    // Under the name of one there is nothing of the other.
+    let of = |contract: &str| {
+        let contract_address = contract.to_owned();
+        let request =
+            pb::ListEventsRequest { source: FEES.to_owned(), contract_address, ..Default::default() };
+        let mut client = indexing.client();
+        async move { client.list_events(request).await.unwrap().into_inner().events.len() }
+    };
+    assert_eq!((of("").await, of(&world.contract).await, of(&other).await), (20, 20, 0));
     indexing.stop().await;
 }

@@ -7,7 +7,8 @@ use proto::indexer::v1 as pb;
 use serde_json::json;
 use testkit::wait_for;
 
-use crate::kit::{CHAIN_ID, FEES, LONG, TRANSFER, World, selector};
+use crate::kit::{CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, statements};
+use crate::liar::{Liar, asked, error};
 
 #[tokio::test]
 async fn every_event_is_stored_once_and_the_ledger_says_so() {
@@ -107,10 +108,87 @@ async fn several_chains_sources_and_processes_leave_no_hole_and_no_double() {
 }
 
 #[tokio::test]
+async fn a_finished_range_that_is_read_again_mends_what_differs_and_leaves_the_rest() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(40).await;
+    world.chain.mine(20).await;
+    // Everything with events is final, so it is stored as it comes and not exchanged as a whole.
+    let indexing = Settings { finality: 5, ..world.settings(&database) }.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    world.assert_stored(&database).await;
+    let database_ = database.database().await;
+    let (events, jobs) =
+        (database_.collection::<Document>("feeEvents"), database_.collection::<Document>("blockJobs"));
+    let newest = events.find_one(doc! {}).sort(doc! { "_id": -1 }).await.unwrap().unwrap();
+    let oldest = events.find_one(doc! {}).sort(doc! { "_id": 1 }).await.unwrap().unwrap();
+    let id = |row: &Document| doc! { "_id": row.get("_id").unwrap() };
+    events.delete_one(id(&newest)).await.unwrap();
+    events.update_one(id(&oldest), doc! { "$set": { "integratorFee": "31337" } }).await.unwrap();
+    profile(&database_, "feeEvents").await;
+    let again = doc! {
+        "$set": { "status": "pending", "open": true, "attempts": 0_i64, "reopened": true },
+        "$inc": { "fence": 1_i64 },
+    };
+    jobs.update_many(doc! { "status": "completed", "count": { "$gt": 0 } }, again).await.unwrap();
+    wait_for("every range to be read again", LONG, || async {
+        jobs.count_documents(doc! { "open": true }).await.unwrap() == 0
+    })
+    .await;
+    let written = statements(&database_).await;
+    world.assert_stored(&database).await;
+    assert_eq!(counted(&written, "ninserted"), 1, "{written:?}");
+    assert_eq!((counted(&written, "nModified"), counted(&written, "ndeleted")), (1, 0), "{written:?}");
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_whose_cursor_was_never_placed_is_read_all_the_same() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(10).await;
+    let settings = world.settings(&database);
+    let indexing = settings.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    indexing.stop().await;
+    // As after a kill between storing the source and placing its cursor.
+    let rows = database.database().await;
+    for collection in ["lastBlock", "blockJobs", "feeEvents"] {
+        rows.collection::<Document>(collection).delete_many(doc! {}).await.unwrap();
+    }
+    let indexing = Settings { sources: false, ..settings }.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    world.assert_stored(&database).await;
+    indexing.stop().await;
+}
+
+#[tokio::test]
+async fn a_dense_range_that_is_not_final_is_cut_instead_of_held_in_memory() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    for _ in 0..6 {
+        world.emit(6_000).await;
+    }
+    let node = Liar::before(world.chain.url()).await;
+    node.lie(|method, params, truth| match (method, asked(params)) {
+        ("eth_getLogs", Some((from, to))) if to > from => error(&truth["id"], -32005, "too many results"),
+        _ => truth,
+    });
+    let settings =
+        Settings { nodes: vec![node.url()], batch: 50, concurrency: 1, ..world.settings(&database) };
+    let indexing = settings.launch().await;
+    let progress = indexing.complete_to(FEES, world.head().await).await;
+    assert_eq!(progress.events, 36_000);
+    let jobs = database.database().await.collection::<Document>("blockJobs");
+    let most = jobs.find_one(doc! {}).sort(doc! { "count": -1 }).await.unwrap().unwrap();
+    assert!(most.get_i64("count").unwrap() < 30_000, "{most}");
+    assert_eq!(jobs.count_documents(doc! { "open": true }).await.unwrap(), 0);
+    world.assert_stored(&database).await;
+    indexing.stop().await;
+}
+
+#[tokio::test]
 async fn a_source_can_be_paused_changed_and_not_bent() {
     let (world, database) = (World::new().await, testkit::mongo().await);
     world.history(20).await;
-    let indexing = crate::kit::Settings { sources: false, ..world.settings(&database) }.launch().await;
+    let indexing = Settings { sources: false, ..world.settings(&database) }.launch().await;
     let mut client = indexing.client();
     let source = pb::Source {
         name: FEES.to_owned(),
@@ -125,7 +203,18 @@ async fn a_source_can_be_paused_changed_and_not_bent() {
         async move { client.add_source(pb::AddSourceRequest { source: Some(source) }).await }
     };
     add(source.clone()).await.unwrap();
-    assert_eq!(indexing.progress(FEES).await.unwrap().events, 0);
+    // One that is not paused, and came later, is read to its end meanwhile.
+    let other = pb::Source {
+        name: "transfers".to_owned(),
+        contract_address: String::new(),
+        event_signature: TRANSFER.to_owned(),
+        paused: false,
+        ..source.clone()
+    };
+    add(other).await.unwrap();
+    indexing.complete_to("transfers", world.head().await).await;
+    let jobs = database.database().await.collection::<Document>("blockJobs");
+    assert_eq!(jobs.count_documents(doc! { "source": FEES }).await.unwrap(), 0);
     add(pb::Source { paused: false, batch_size: 5, ..source.clone() }).await.unwrap();
     indexing.complete_to(FEES, world.head().await).await;
     world.assert_stored(&database).await;
@@ -150,6 +239,6 @@ async fn a_source_can_be_paused_changed_and_not_bent() {
         "{refused}"
     );
     let known = client.list_sources(pb::ListSourcesRequest {}).await.unwrap().into_inner().sources;
-    assert_eq!(known.len(), 1);
+    assert_eq!(known.len(), 2);
     indexing.stop().await;
 }

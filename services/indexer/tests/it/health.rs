@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use indexer::Indexer;
+use mongodb::IndexModel;
+use mongodb::bson::{Document, doc};
+use mongodb::options::IndexOptions;
 use testkit::{FaultProxy, wait_for};
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
@@ -67,4 +70,24 @@ async fn a_database_that_is_down_at_start_is_one_clear_refusal() {
     let refused = service::launch::<Indexer>(&bare(&url, "indexer").text()).await;
     let refused = refused.expect_err("nothing to start on");
     assert!(refused.message().contains("MongoDB does not answer"), "{}", refused.message());
+}
+
+#[tokio::test]
+async fn a_database_of_the_fee_collector_is_refused_and_left_alone() {
+    let database = testkit::mongo().await;
+    let rows = database.database().await.collection::<Document>("feeEvents");
+    let key = doc! { "transactionHash": 1, "logIndex": 1 };
+    let unique = IndexOptions::builder().unique(true).build();
+    rows.create_index(IndexModel::builder().keys(key).options(unique).build()).await.unwrap();
+    let refused = || async {
+        let refused = service::launch::<Indexer>(&bare(database.url(), database.name()).text()).await;
+        refused.expect_err("another program's database").message()
+    };
+    let said = refused().await;
+    assert!(said.contains("feeEvents") && said.contains("a database of its own"), "{said}");
+    rows.drop_indexes().await.unwrap();
+    rows.insert_one(doc! { "transactionHash": "0x01", "logIndex": 1 }).await.unwrap();
+    let said = refused().await;
+    assert!(said.contains("feeEvents"), "{said}");
+    assert_eq!(database.database().await.list_collection_names().await.unwrap(), ["feeEvents"]);
 }

@@ -23,13 +23,14 @@ const STAGES: [&str; 8] = [
     "indexer.after_claim:3",
 ];
 
-struct Fleet {
+/// Worker processes over one configuration.
+pub(crate) struct Fleet {
     dir: tempfile::TempDir,
     settings: Settings,
 }
 
 impl Fleet {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self { dir: tempfile::tempdir().unwrap(), settings }
     }
 
@@ -39,7 +40,7 @@ impl Fleet {
         file
     }
 
-    fn worker(&self, crash: Option<&str>) -> Process {
+    pub(crate) fn worker(&self, crash: Option<&str>) -> Process {
         let mut env = BTreeMap::new();
         if let Some(point) = crash {
             env.insert("BURSAR_CRASH_POINT".to_owned(), point.to_owned());

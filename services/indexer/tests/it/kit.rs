@@ -49,8 +49,13 @@ impl World {
         let chain = testkit::anvil(options).await;
         let account = chain.call("eth_accounts", json!([])).await[0].as_str().unwrap().to_owned();
         let mut world = Self { chain, account, contract: String::new() };
-        world.contract = world.deploy(COLLECTOR, "").await;
+        world.contract = world.collector().await;
         world
+    }
+
+    /// Another fee collector.
+    pub(crate) async fn collector(&self) -> String {
+        self.deploy(COLLECTOR, "").await
     }
 
     pub(crate) async fn deploy(&self, artifact: &str, arguments: &str) -> String {
@@ -161,7 +166,11 @@ impl World {
 
     /// The stored set must equal the chain's, and the ledger must say so.
     pub(crate) async fn assert_stored(&self, database: &MongoDatabase) {
-        let (stored, facts) = (stored(database).await, self.facts().await);
+        self.assert_stored_in(&database.database().await).await;
+    }
+
+    pub(crate) async fn assert_stored_in(&self, database: &mongodb::Database) {
+        let (stored, facts) = (stored_in(database).await, self.facts().await);
         let missing: Vec<_> = facts.difference(&stored).take(5).collect();
         let extra: Vec<_> = stored.difference(&facts).take(5).collect();
         assert!(missing.is_empty() && extra.is_empty(), "missing {missing:?}, extra {extra:?}");
@@ -183,7 +192,11 @@ pub(crate) fn selector(signature: &str) -> String {
 
 /// What is in `feeEvents`, read without the indexer's code.
 pub(crate) async fn stored(database: &MongoDatabase) -> BTreeSet<Fact> {
-    let rows = database.database().await.collection::<Document>("feeEvents").find(doc! {}).await.unwrap();
+    stored_in(&database.database().await).await
+}
+
+pub(crate) async fn stored_in(database: &mongodb::Database) -> BTreeSet<Fact> {
+    let rows = database.collection::<Document>("feeEvents").find(doc! {}).await.unwrap();
     let rows: Vec<Document> = rows.try_collect().await.unwrap();
     let fact = |row: &Document| {
         let Some(Bson::Binary(id)) = row.get("_id") else { panic!("{row}") };
@@ -202,6 +215,32 @@ pub(crate) async fn stored(database: &MongoDatabase) -> BTreeSet<Fact> {
     let set: BTreeSet<Fact> = rows.iter().map(fact).collect();
     assert_eq!(set.len(), rows.len(), "an event is stored twice");
     set
+}
+
+/// Has the server write down every statement against a collection, until [`statements`] are read.
+pub(crate) async fn profile(database: &mongodb::Database, collection: &str) {
+    database.run_command(doc! { "profile": 0 }).await.unwrap();
+    database.collection::<Document>("system.profile").drop().await.unwrap();
+    let only = doc! { "ns": format!("{}.{collection}", database.name()) };
+    database.run_command(doc! { "profile": 1, "filter": only }).await.unwrap();
+}
+
+/// The statements since [`profile`], oldest first.
+pub(crate) async fn statements(database: &mongodb::Database) -> Vec<Document> {
+    database.run_command(doc! { "profile": 0 }).await.unwrap();
+    let profile = database.collection::<Document>("system.profile");
+    profile.find(doc! {}).sort(doc! { "$natural": 1 }).await.unwrap().try_collect().await.unwrap()
+}
+
+/// A number of a statement, whatever its type; 0 when it is missing.
+pub(crate) fn counted(statements: &[Document], field: &str) -> i64 {
+    let number = |statement: &Document| match statement.get(field) {
+        Some(Bson::Int32(number)) => i64::from(*number),
+        Some(Bson::Int64(number)) => *number,
+        Some(Bson::Double(number)) => *number as i64,
+        _ => 0,
+    };
+    statements.iter().map(number).sum()
 }
 
 /// The parts of a configuration that tests vary.

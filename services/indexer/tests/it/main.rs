@@ -13,5 +13,6 @@ mod liar;
 mod nodes;
 mod process;
 mod reorg;
+mod standalone;
 mod store;
 mod watch;

@@ -132,6 +132,8 @@ async fn a_wrong_start_is_exit_code_one_and_says_why() {
         ("ACTIVE_CHAIN", Some("1"), "wrong RPC chain id"),
         ("CONTRACT_ADDRESS", Some(nowhere.as_str()), "no contract deployed"),
         ("RPC_URL", Some("http://127.0.0.1:1"), "no node answers"),
+        ("BATCH_SIZE", Some("hundred"), "BATCH_SIZE must be a number"),
+        ("API_PORT", Some("http"), "API_PORT: must be the number of a port"),
     ];
     for (name, value, reason) in cases {
         let mut env = variables(&good);

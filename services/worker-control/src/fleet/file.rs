@@ -65,6 +65,11 @@ pub fn parse(text: &str) -> Result<Vec<Spec>, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(specs) } else { Err(mistakes) }
 }
 
+/// Mistakes in one line.
+pub(crate) fn tell(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(|(place, problem)| format!("{place}: {problem}")).collect::<Vec<_>>().join("; ")
+}
+
 struct Entry<'a> {
     place: String,
     mistakes: &'a mut Vec<Mistake>,

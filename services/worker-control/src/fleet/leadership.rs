@@ -32,8 +32,13 @@ impl Me {
 /// What became of a try to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// We lead. `alone_since` is true when nobody else has led since we did last.
-    Leading { alone_since: bool },
+    /// We lead.
+    Leading {
+        /// Nobody else has led since we did last.
+        alone_since: bool,
+        /// Redis knew of no orchestrator at all, though there has been one: it has lost its data.
+        data_lost: bool,
+    },
     /// Another does.
     Held(String),
 }
@@ -46,11 +51,13 @@ pub(crate) struct Leadership {
     me: Me,
     epoch: u64,
     until: Option<Instant>,
+    /// Another was seen to lead.
+    rival: bool,
 }
 
 impl Leadership {
     pub(crate) fn new(redis: Redis, keys: Keys, ttl: Duration, me: Me) -> Self {
-        Self { redis, keys, ttl, me, epoch: 0, until: None }
+        Self { redis, keys, ttl, me, epoch: 0, until: None, rival: false }
     }
 
     pub(crate) fn me(&self) -> &Me {
@@ -106,14 +113,17 @@ impl Leadership {
             [ok, epoch, last, ..] if ok == "ok" => {
                 let number = |text: &String| text.parse().map_err(|_| RedisError::Answer(text.clone()));
                 let (epoch, last): (u64, u64) = (number(epoch)?, number(last)?);
-                let alone_since = self.epoch != 0 && last <= self.epoch;
+                // Without the last epoch nobody can know who led meanwhile.
+                let alone_since = self.epoch != 0 && last == self.epoch;
+                let data_lost = last == 0 && (self.epoch != 0 || self.rival);
                 (self.epoch, self.until) = (epoch, Some(began + self.ttl));
-                Ok(Answer::Ours(Tried::Leading { alone_since }))
+                Ok(Answer::Ours(Tried::Leading { alone_since, data_lost }))
             }
             [_, holder, incarnation, host, pid, started] => {
                 let process = pid.parse().ok().zip(started.parse().ok());
                 let process = process.map(|(pid, started)| Identity { pid, started });
                 let owner = process.map(|process| (incarnation.clone(), host.clone(), process));
+                self.rival = true;
                 Ok(Answer::Held { holder: holder.clone(), owner })
             }
             other => Err(RedisError::Answer(other.join(" "))),

@@ -11,6 +11,7 @@
 //! before that process has ended.
 
 use std::process::Child;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -57,11 +58,13 @@ pub(crate) enum Phase {
 
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) spec: Spec,
+    pub(crate) spec: Arc<Spec>,
+    /// Of the specification; a process with another one runs what is no longer configured.
+    pub(crate) fingerprint: String,
     pub(crate) source: Source,
     /// Whether operators want it to run, whatever the specification says.
     pub(crate) wanted: Option<bool>,
-    /// No longer configured; gone once its process is.
+    /// No longer configured; gone once its process is, and Redis knows.
     pub(crate) removed: bool,
     pub(crate) phase: Phase,
     pub(crate) starts: u64,
@@ -70,12 +73,15 @@ pub(crate) struct Member {
     pub(crate) signs: Signs,
     /// Incarnations whose lock may be freed.
     pub(crate) dead: Vec<String>,
+    /// Redis may count it among the active ones, or hold a record of it.
+    pub(crate) listed: bool,
 }
 
 impl Member {
     pub(crate) fn new(spec: Spec, source: Source, wanted: Option<bool>, now: Instant) -> Self {
         let mut member = Self {
-            spec,
+            fingerprint: spec.fingerprint(),
+            spec: Arc::new(spec),
             source,
             wanted,
             removed: false,
@@ -85,9 +91,33 @@ impl Member {
             last_error: String::new(),
             signs: Signs::default(),
             dead: Vec::new(),
+            // A predecessor may have left something.
+            listed: true,
         };
         member.settle(now);
         member
+    }
+
+    /// From now on it is to run this.
+    pub(crate) fn follow(&mut self, spec: Spec) {
+        self.fingerprint = spec.fingerprint();
+        self.spec = Arc::new(spec);
+    }
+
+    /// Whether nothing of it is left: not configured, no process, and Redis has forgotten it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.removed && self.process().is_none() && self.dead.is_empty() && !self.listed
+    }
+
+    /// An incarnation whose lock may be freed.
+    pub(crate) fn bury(&mut self, incarnation: String) {
+        if self.dead.contains(&incarnation) {
+            return;
+        }
+        self.dead.push(incarnation);
+        if self.dead.len() > DEAD_REMEMBERED {
+            self.dead.remove(0);
+        }
     }
 
     /// Whether it should run.
@@ -112,7 +142,7 @@ impl Member {
     /// Brings the phase in line with whether it should run. True when its process has to be ended now.
     pub(crate) fn settle(&mut self, now: Instant) -> bool {
         match (&self.phase, self.runs()) {
-            (Phase::Stopped, true) => self.phase = Phase::Due { at: now },
+            (Phase::Stopped, true) => (self.phase, self.listed) = (Phase::Due { at: now }, true),
             (Phase::Due { .. } | Phase::GivenUp, false) => self.phase = Phase::Stopped,
             (Phase::Up { .. }, false) => return true,
             (Phase::Ending { why: Why::Renew | Why::Silent, .. }, false) => {
@@ -174,10 +204,7 @@ impl Member {
                 return None;
             }
         };
-        self.dead.push(process.incarnation.clone());
-        if self.dead.len() > DEAD_REMEMBERED {
-            self.dead.remove(0);
-        }
+        self.bury(process.incarnation.clone());
         self.signs = Signs { restarting: self.signs.restarting, ..Signs::default() };
         match why {
             Some(Why::Stop) => {}
@@ -234,8 +261,7 @@ impl Member {
         };
         let heartbeat = self.signs.heartbeat.as_ref().and_then(|text| text.parse().ok());
         WorkerView {
-            spec: self.spec.clone(),
-            source: self.source,
+            spec: Arc::clone(&self.spec),
             wanted: self.runs(),
             status: self.status(),
             pid: self.process().map_or(0, |process| process.identity.pid),

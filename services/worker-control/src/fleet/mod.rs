@@ -1,9 +1,10 @@
 //! The fleet: workers, and the orchestrator that keeps them alive.
 //!
 //! `orchestrator` is one loop that owns everything it knows; `round` looks at all workers, `start` starts what is due, `takeover`
-//! finds what a predecessor left, `order` does what operators ask. `member` holds the rules of one worker, without I/O. [`Fleet`] is
+//! finds what a predecessor left, `order` does what operators ask, `arrange` puts workers in their places, `stop` ends it all. `member` holds the rules of one worker, without I/O. [`Fleet`] is
 //! what the API talks to: it reads the last view, and sends orders to the loop.
 
+mod arrange;
 pub mod file;
 mod leadership;
 mod member;
@@ -17,11 +18,11 @@ mod registry;
 mod round;
 pub mod spec;
 mod start;
+mod stop;
 mod takeover;
 pub mod view;
 mod wishes;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -40,6 +41,8 @@ pub enum FleetError {
     Unknown(WorkerId),
     #[error("{0} is named in the worker file; change it there and reload")]
     InFile(WorkerId),
+    #[error("{0} is named in the worker file; remove it there and reload")]
+    OfFile(WorkerId),
     #[error("the worker cannot be used")]
     Invalid(Vec<Mistake>),
     #[error("the worker file is refused; the old one stays")]
@@ -61,7 +64,6 @@ pub enum FleetError {
 pub struct Fleet {
     orders: mpsc::Sender<Order>,
     view: watch::Receiver<Arc<View>>,
-    workers_file: Option<PathBuf>,
 }
 
 impl Fleet {
@@ -121,15 +123,25 @@ impl Fleet {
         self.order(|reply| Order::Restart { id, reply }).await
     }
 
+    /// Ends a worker that was added, and forgets it.
+    ///
+    /// # Errors
+    /// When it is unknown, a file names it, or we do not lead.
+    pub async fn remove(&self, id: WorkerId) -> Result<Arc<WorkerView>, FleetError> {
+        self.order(|reply| Order::Remove { id, reply }).await
+    }
+
     /// Reads the worker file again.
     ///
     /// # Errors
     /// Every mistake in it; the old one stays then.
     pub async fn reload(&self) -> Result<Changes, FleetError> {
-        let Some(path) = self.workers_file.clone() else { return Err(FleetError::NoFile) };
+        let Some(path) = self.view().orchestrator.workers_file.clone() else {
+            return Err(FleetError::NoFile);
+        };
         let read = tokio::task::spawn_blocking(move || file::read(&path)).await;
         let specs = read.map_err(|_| FleetError::Stopped)?.map_err(FleetError::File)?;
-        self.order(|reply| Order::Reload { specs, reply: Some(reply) }).await
+        self.order(|reply| Order::Reload { specs, reply }).await
     }
 
     async fn order<T>(

@@ -1,9 +1,11 @@
 //! The orchestrator's loop: one task that owns every worker and does one thing at a time.
 //!
-//! Invariants: nothing is started, ended for its silence, or written to Redis unless we lead; what happens to our own
-//! children is noticed at once (SIGCHLD), not at the next round; the loop never waits for a process to end.
+//! Invariants: nothing is started, ended or written to Redis unless we lead, and nothing before what a predecessor left is
+//! taken over; what happens to our own children is noticed at once (SIGCHLD), not at the next round; the loop never waits for
+//! a process to end.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,20 +19,15 @@ use worker::{Command, Order as Told, WorkerId};
 
 use super::Fleet;
 use super::leadership::{Leadership, Me, Tried};
-use super::member::{Member, Phase, Why};
+use super::member::{Member, Phase, Running, Why};
 use super::order::Order;
 use super::output::Outputs;
 use super::process;
 use super::registry::{Registry, Writer};
-use super::spec::Source;
 use super::view::{OrchestratorView, View};
 use super::wishes::{WishError, Wishes};
 use crate::config::OrchestratorConfig;
 
-/// How often the end of processes that are not our children is looked for while stopping.
-const STOP_LOOK: Duration = Duration::from_millis(50);
-/// How long a process may take to vanish after SIGKILL.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
 const ORDERS_WAITING: usize = 64;
 
 /// Why the orchestrator does not start or go on.
@@ -59,6 +56,16 @@ pub struct Settings {
     pub withheld_prefix: String,
 }
 
+/// What a lock that was taken obliges us to, before or beside everything else. What fails is tried again in the next round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owed {
+    Nothing,
+    /// What runs is to be written down (again).
+    Record,
+    /// What a predecessor left is to be adopted or ended. Until then we do not know what runs, and start nothing.
+    TakeOver,
+}
+
 /// The loop's own state.
 #[derive(Debug)]
 pub struct Orchestrator {
@@ -73,12 +80,18 @@ pub struct Orchestrator {
     pub(super) outputs: Outputs,
     /// Since when Redis has answered every round; a worker's silence counts only from then on.
     pub(super) answering_since: Option<Instant>,
+    pub(super) owed: Owed,
+    /// Another has led since we read file and wishes, and may have followed others since.
+    pub(super) outdated: bool,
+    /// Redis has lost its data: until then workers that survived elsewhere claim their locks again, so nobody is started.
+    pub(super) hold_until: Option<Instant>,
     /// A process has ended: its family may have left somebody behind.
     pub(super) sweep_due: bool,
     pub(super) next_round: Instant,
     pub(super) rounds: u64,
     pub(super) last_round: Duration,
     pub(super) started_at: DateTime<Utc>,
+    pub(super) workers_file: Option<PathBuf>,
     /// Something changed that the view does not show yet.
     pub(super) changed: bool,
     view: watch::Sender<Arc<View>>,
@@ -104,12 +117,14 @@ impl Orchestrator {
             }
             Tried::Held(by) => return Err(OrchestratorError::AlreadyRunning(by)),
         }
+        let outdated = !lead.leads();
         let (orders_in, orders) = mpsc::channel(ORDERS_WAITING);
         let (view, seen) = watch::channel(Arc::new(View::default()));
-        let handle = Fleet { orders: orders_in, view: seen, workers_file: config.workers_file.clone() };
+        let handle = Fleet { orders: orders_in, view: seen };
         let mut orchestrator = Self {
             registry: Registry::new(redis, config.keys.clone(), config.timing),
             outputs: Outputs::new(config.data_dir.join("logs")),
+            workers_file: config.workers_file.clone(),
             config: Arc::new(config),
             redis_config,
             withheld_prefix,
@@ -118,6 +133,9 @@ impl Orchestrator {
             fleet,
             members: BTreeMap::new(),
             answering_since: Some(Instant::now()),
+            owed: Owed::Nothing,
+            outdated,
+            hold_until: None,
             sweep_due: false,
             next_round: Instant::now(),
             rounds: 0,
@@ -128,7 +146,8 @@ impl Orchestrator {
             orders,
             children,
         };
-        orchestrator.load().await?;
+        let wishes = orchestrator.wishes.all().await?;
+        orchestrator.arrange(orchestrator.config.workers.clone(), wishes).await;
         if orchestrator.lead.leads() {
             let me = orchestrator.lead.me();
             tracing::info!(incarnation = me.incarnation, epoch = orchestrator.lead.epoch(), "leading");
@@ -138,22 +157,9 @@ impl Orchestrator {
         Ok((orchestrator, handle))
     }
 
-    /// The workers of the file and those added over the API.
-    async fn load(&mut self) -> Result<(), OrchestratorError> {
-        let (now, wishes) = (Instant::now(), self.wishes.all().await?);
-        for spec in self.config.workers.clone() {
-            let wanted = wishes.get(&spec.id).and_then(|wish| wish.wanted);
-            self.members.insert(spec.id.clone(), Member::new(spec, Source::File, wanted, now));
-        }
-        for (id, wish) in wishes {
-            let Some(spec) = wish.spec else { continue };
-            if self.members.contains_key(&id) {
-                tracing::warn!(worker = %id, "is named in the file and was added over the API; the file decides");
-                continue;
-            }
-            self.members.insert(id, Member::new(spec, Source::Api, wish.wanted, now));
-        }
-        Ok(())
+    /// Whether we may start and end workers: we lead, and know what there is.
+    pub(super) fn acts(&self) -> bool {
+        self.lead.leads() && self.owed != Owed::TakeOver
     }
 
     pub(super) fn writer(&self) -> Writer {
@@ -172,7 +178,6 @@ impl Orchestrator {
     ) -> Result<(), OrchestratorError> {
         let mut look = tokio::time::interval(self.config.look_interval);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        config.mark_unchanged();
         loop {
             let (next_round, next_act) = (self.next_round, self.next_act());
             tokio::select! {
@@ -191,33 +196,37 @@ impl Orchestrator {
             self.act().await;
             self.show();
         }
-        self.shut_down().await;
-        Ok(())
+        self.shut_down().await
     }
 
     /// When something is due that no event announces.
     fn next_act(&self) -> Instant {
-        let leads = self.lead.leads();
+        if !self.acts() {
+            return self.next_round;
+        }
         let due = |member: &Member| match &member.phase {
             Phase::Ending { kill_at, .. } => Some(*kill_at),
-            Phase::Due { at } if leads => Some(*at),
-            Phase::Due { .. } | Phase::Stopped | Phase::Up { .. } | Phase::GivenUp => None,
+            Phase::Due { at } => Some(self.hold_until.map_or(*at, |hold| hold.max(*at))),
+            Phase::Stopped | Phase::Up { .. } | Phase::GivenUp => None,
         };
         self.members.values().filter_map(due).min().unwrap_or(self.next_round).min(self.next_round)
     }
 
     /// Kills what had its time, forgets what is gone, starts what is due.
     async fn act(&mut self) {
-        self.kill_overdue();
-        let gone = |member: &Member| member.removed && member.process().is_none();
-        let ids: Vec<WorkerId> =
-            self.members.iter().filter(|(_, m)| gone(m)).map(|(id, _)| id.clone()).collect();
-        for id in ids {
-            self.outputs.forget(&id);
-            self.members.remove(&id);
-            self.changed = true;
+        let (outputs, changed) = (&mut self.outputs, &mut self.changed);
+        self.members.retain(|id, member| {
+            let gone = member.is_gone();
+            if gone {
+                outputs.forget(id);
+                *changed = true;
+            }
+            !gone
+        });
+        if self.acts() {
+            self.kill_overdue();
+            self.start_due().await;
         }
-        self.start_due().await;
     }
 
     fn kill_overdue(&mut self) {
@@ -233,39 +242,47 @@ impl Orchestrator {
         }
     }
 
-    /// Asks a worker's process to end, if it has one that was not asked yet.
+    /// Asks a worker's process to end, if it has one that was not asked yet. Not without the lock: the process may be another's
+    /// by now. The next round in which we lead sees what has to end.
     pub(super) async fn end(&mut self, id: &WorkerId, why: Why) {
+        if !self.lead.leads() {
+            return;
+        }
         let kill_at = Instant::now() + self.config.shutdown_grace;
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(identity) = member.end(why, kill_at) else { return };
         self.changed = true;
         let told = if why == Why::Renew { Told::Restart } else { Told::Shutdown };
-        // A worker that listens to the channel has a way to end that one which only knows signals has not; both are told.
-        if let Err(error) = self.registry.publish(&Command::to(told, id)).await {
-            tracing::warn!(worker = %id, error = %error, "told by signal alone");
+        // A worker that listens to the channel has a way to end that one which only knows signals has not; both are told. While
+        // Redis is away each try would cost its whole timeout, and many ends at once the lock.
+        if self.answering_since.is_some()
+            && let Err(error) = self.registry.publish(&Command::to(told, id)).await
+        {
+            tracing::warn!(worker = %id, "told by signal alone");
+            self.away(&error);
         }
         identity.terminate();
     }
 
     /// Looks after children that have ended.
     pub(super) fn reap(&mut self) {
-        let ids: Vec<WorkerId> = self.members.keys().cloned().collect();
-        for id in ids {
-            let Some(process) = self.members.get_mut(&id).and_then(Member::process_mut) else { continue };
-            let how = match &mut process.child {
-                Some(child) => process::reap(child),
-                None if process.identity.is_alive() => None,
-                None => Some("ended".to_owned()),
-            };
-            if let Some(how) = how {
-                self.ended(&id, &how);
-            }
+        let look = |process: &mut Running| match &mut process.child {
+            Some(child) => process::reap(child),
+            None if process.identity.is_alive() => None,
+            None => Some("ended".to_owned()),
+        };
+        let ended = self.members.iter_mut().filter_map(|(id, member)| {
+            let how = look(member.process_mut()?)?;
+            Some((id.clone(), how))
+        });
+        for (id, how) in ended.collect::<Vec<_>>() {
+            self.ended(&id, &how);
         }
     }
 
     fn ended(&mut self, id: &WorkerId, how: &str) {
         let now = Instant::now();
-        self.outputs.pass_on_one(id);
+        self.outputs.ended(id);
         let Some(member) = self.members.get_mut(id) else { return };
         let pid = member.process().map_or(0, |process| process.identity.pid);
         member.ended(now, how, &self.config.backoff);
@@ -297,62 +314,6 @@ impl Orchestrator {
         }
     }
 
-    /// SHUTDOWN, the grace, SIGKILL, and the lock given back.
-    async fn shut_down(&mut self) {
-        tracing::info!(
-            workers = self.members.values().filter(|m| m.process().is_some()).count(),
-            "stopping workers"
-        );
-        // Without the lock the channel is another's to speak on.
-        if self.lead.leads()
-            && let Err(error) = self.registry.publish(&Command::to_all(Told::Shutdown)).await
-        {
-            tracing::warn!(error = %error, "SHUTDOWN is not published; workers are told by signal alone");
-        }
-        let grace = Instant::now() + self.config.shutdown_grace;
-        for member in self.members.values_mut() {
-            member.removed = true;
-            if let Some(identity) = member.end(Why::Stop, grace) {
-                identity.terminate();
-            } else if let Phase::Ending { kill_at, .. } = &mut member.phase {
-                *kill_at = grace.min(*kill_at);
-            }
-        }
-        self.wait_for_ends(grace).await;
-        for member in self.members.values() {
-            if let Some(process) = member.process() {
-                tracing::warn!(worker = %member.spec.id, pid = process.identity.pid, "did not stop in time, killing its group");
-                process.identity.kill_group();
-            }
-        }
-        self.wait_for_ends(Instant::now() + KILL_LIMIT).await;
-        self.outputs.pass_on();
-        if self.lead.leads() {
-            self.sweep().await;
-            self.free_dead(true).await;
-        }
-        if let Err(error) = self.lead.resign().await {
-            tracing::warn!(error = %error, "the lock is not given back; it will end by itself");
-        }
-        self.show();
-    }
-
-    async fn wait_for_ends(&mut self, until: Instant) {
-        let mut renew_at = Instant::now();
-        loop {
-            self.reap();
-            if Instant::now() >= until || self.members.values().all(|member| member.process().is_none()) {
-                return;
-            }
-            if Instant::now() >= renew_at {
-                // A successor must not begin while we are still ending what it would start.
-                let _ = self.lead.renew().await;
-                renew_at = Instant::now() + self.config.health_interval;
-            }
-            tokio::time::sleep(STOP_LOOK).await;
-        }
-    }
-
     /// Lets the outside see what changed.
     pub(super) fn show(&mut self) {
         if !std::mem::take(&mut self.changed) {
@@ -362,17 +323,12 @@ impl Orchestrator {
         let shared = |id: &WorkerId, member: &Member| {
             let new = member.view(now, wall);
             match old.workers.get(id) {
-                // The time of the next start is computed anew each time; a difference of rounding is none.
-                Some(old)
-                    if **old == (super::WorkerView { next_start_at: old.next_start_at, ..new.clone() })
-                        && old.next_start_at.is_some() == new.next_start_at.is_some() =>
-                {
-                    Arc::clone(old)
-                }
+                Some(old) if old.same_as(&new) => Arc::clone(old),
                 _ => Arc::new(new),
             }
         };
-        let workers = self.members.iter().map(|(id, member)| (id.clone(), shared(id, member))).collect();
+        let there = self.members.iter().filter(|(_, member)| !member.removed || member.process().is_some());
+        let workers = there.map(|(id, member)| (id.clone(), shared(id, member))).collect();
         let me = self.lead.me();
         let orchestrator = OrchestratorView {
             incarnation: me.incarnation.clone(),
@@ -380,7 +336,7 @@ impl Orchestrator {
             epoch: self.lead.epoch(),
             started_at: self.started_at,
             last_round: self.last_round,
-            rounds: self.rounds,
+            workers_file: self.workers_file.clone(),
         };
         self.view.send_replace(Arc::new(View { workers, orchestrator }));
     }

@@ -1,9 +1,8 @@
-//! What operators ask for: start, add, stop, restart, reload.
+//! What operators ask for: start, add, stop, restart, remove, reload.
 //!
 //! Invariant: a wish is kept in the database before it is followed, so that it outlives the orchestrator; a refused order
 //! changes nothing.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,8 +11,9 @@ use tokio::sync::oneshot;
 use worker::WorkerId;
 
 use super::FleetError;
+use super::file;
 use super::member::{Member, Phase, Why};
-use super::orchestrator::Orchestrator;
+use super::orchestrator::{Orchestrator, Owed};
 use super::spec::{Mistake, Source, Spec};
 use super::view::WorkerView;
 
@@ -26,7 +26,8 @@ pub(crate) enum Order {
     Add { spec: Spec, reply: Reply<Arc<WorkerView>> },
     Stop { id: WorkerId, reply: Reply<Arc<WorkerView>> },
     Restart { id: WorkerId, reply: Reply<Arc<WorkerView>> },
-    Reload { specs: Vec<Spec>, reply: Option<Reply<Changes>> },
+    Remove { id: WorkerId, reply: Reply<Arc<WorkerView>> },
+    Reload { specs: Vec<Spec>, reply: Reply<Changes> },
 }
 
 /// What a reload changed.
@@ -45,12 +46,8 @@ impl Orchestrator {
             Order::Add { spec, reply } => drop(reply.send(self.order_add(spec).await)),
             Order::Stop { id, reply } => drop(reply.send(self.order_stop(&id).await)),
             Order::Restart { id, reply } => drop(reply.send(self.order_restart(&id).await)),
-            Order::Reload { specs, reply } => {
-                let result = self.apply(specs).await;
-                if let Some(reply) = reply {
-                    drop(reply.send(result));
-                }
-            }
+            Order::Remove { id, reply } => drop(reply.send(self.order_remove(&id).await)),
+            Order::Reload { specs, reply } => drop(reply.send(self.order_reload(specs).await)),
         }
     }
 
@@ -69,29 +66,37 @@ impl Orchestrator {
             tracing::warn!(section = "orchestrator", "this change takes effect after a restart");
         }
         match self.apply(new.workers.clone()).await {
-            Ok(changes) => tracing::info!(
-                added = changes.added.len(),
-                removed = changes.removed.len(),
-                changed = changes.changed.len(),
-                "workers reloaded"
-            ),
-            Err(FleetError::File(mistakes)) => {
-                let mistakes: Vec<String> =
-                    mistakes.iter().map(|(at, what)| format!("{at}: {what}")).collect();
-                tracing::error!(mistakes = mistakes.join("; "), "workers refused, the old ones stay");
+            Ok(changes) => {
+                self.workers_file.clone_from(&new.workers_file);
+                tracing::info!(
+                    added = changes.added.len(),
+                    removed = changes.removed.len(),
+                    changed = changes.changed.len(),
+                    "workers reloaded"
+                );
             }
-            Err(error) => tracing::error!(error = %error, "workers refused, the old ones stay"),
+            Err(FleetError::File(mistakes)) => {
+                tracing::error!(mistakes = file::tell(&mistakes), "workers refused, the old ones stay");
+            }
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "workers refused, the old ones stay"
+            ),
         }
     }
 
+    /// A worker that is configured, if it is ours to change.
     fn known(&mut self, id: &WorkerId) -> Result<&mut Member, FleetError> {
         if !self.lead.leads() {
             return Err(FleetError::NotLeading);
         }
-        match self.members.get_mut(id).filter(|member| !member.removed) {
-            Some(member) => Ok(member),
-            None => Err(FleetError::Unknown(id.clone())),
-        }
+        self.member(id)
+    }
+
+    /// The same after a wish was kept: what is in the database is followed, whoever leads by now.
+    fn member(&mut self, id: &WorkerId) -> Result<&mut Member, FleetError> {
+        let member = self.members.get_mut(id).filter(|member| !member.removed);
+        member.ok_or_else(|| FleetError::Unknown(id.clone()))
     }
 
     fn shown(&self, id: &WorkerId) -> Result<Arc<WorkerView>, FleetError> {
@@ -102,11 +107,11 @@ impl Orchestrator {
     async fn order_start(&mut self, id: &WorkerId) -> Result<Arc<WorkerView>, FleetError> {
         self.known(id)?;
         self.wishes.want(id, true).await?;
-        let member = self.known(id)?;
+        self.changed = true;
+        let member = self.member(id)?;
         member.wanted = Some(true);
         member.settle(Instant::now());
         member.revive(Instant::now());
-        self.changed = true;
         self.shown(id)
     }
 
@@ -121,6 +126,11 @@ impl Orchestrator {
         spec.enabled = true;
         self.wishes.put(&spec).await?;
         self.place(spec, Source::Api, Some(true)).await;
+        let member = self.member(&id)?;
+        if matches!(member.phase, Phase::GivenUp) {
+            // The same again is still a start.
+            member.revive(Instant::now());
+        }
         self.shown(&id)
     }
 
@@ -128,7 +138,7 @@ impl Orchestrator {
         self.known(id)?;
         self.wishes.want(id, false).await?;
         self.changed = true;
-        let member = self.known(id)?;
+        let member = self.member(id)?;
         member.wanted = Some(false);
         if member.settle(Instant::now()) {
             self.end(id, Why::Stop).await;
@@ -144,12 +154,28 @@ impl Orchestrator {
         }
         self.registry.flag_restart(id).await?;
         self.changed = true;
-        let member = self.known(id)?;
+        let member = self.member(id)?;
         member.revive(Instant::now());
         if matches!(member.phase, Phase::Up { .. }) {
             self.end(id, Why::Renew).await;
         }
         self.shown(id)
+    }
+
+    async fn order_remove(&mut self, id: &WorkerId) -> Result<Arc<WorkerView>, FleetError> {
+        if self.known(id)?.source == Source::File {
+            return Err(FleetError::OfFile(id.clone()));
+        }
+        self.wishes.forget(id).await?;
+        self.remove(id).await;
+        self.shown(id)
+    }
+
+    async fn order_reload(&mut self, specs: Vec<Spec>) -> Result<Changes, FleetError> {
+        if !self.lead.leads() {
+            return Err(FleetError::NotLeading);
+        }
+        self.apply(specs).await
     }
 
     /// Takes the workers of a file: all of them, or none.
@@ -163,72 +189,10 @@ impl Orchestrator {
             return Err(FleetError::File(taken));
         }
         let wishes = self.wishes.all().await?;
-        let mut changes = Changes::default();
-        let new: BTreeSet<&WorkerId> = specs.iter().map(|spec| &spec.id).collect();
-        let gone: Vec<WorkerId> = self
-            .members
-            .iter()
-            .filter(|(id, member)| member.source == Source::File && !member.removed && !new.contains(id))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in gone {
-            if let Some(member) = self.members.get_mut(&id) {
-                member.removed = true;
-                if member.settle(Instant::now()) {
-                    self.end(&id, Why::Stop).await;
-                }
-            }
-            changes.removed.push(id);
-        }
-        for spec in specs {
-            let (id, wanted) = (spec.id.clone(), wishes.get(&spec.id).and_then(|wish| wish.wanted));
-            match self.place(spec, Source::File, wanted).await {
-                Placed::Added => changes.added.push(id),
-                Placed::Changed => changes.changed.push(id),
-                Placed::Same => {}
-            }
-        }
-        self.changed = true;
-        if self.lead.leads()
-            && let Err(error) = self.record_all().await
-        {
-            // The next round writes it down.
-            self.away(&error);
-        }
+        let changes = self.arrange(specs, wishes).await;
+        // The set of active workers follows at once, or in the next round in which we lead and Redis answers.
+        self.owed = self.owed.max(Owed::Record);
+        self.catch_up().await;
         Ok(changes)
     }
-
-    /// Puts a specification in its place.
-    async fn place(&mut self, spec: Spec, source: Source, wanted: Option<bool>) -> Placed {
-        let (now, id) = (Instant::now(), spec.id.clone());
-        self.changed = true;
-        let Some(member) = self.members.get_mut(&id) else {
-            self.members.insert(id, Member::new(spec, source, wanted, now));
-            return Placed::Added;
-        };
-        let placed = match (member.removed, member.spec == spec) {
-            (true, _) => Placed::Added,
-            (false, false) => Placed::Changed,
-            (false, true) => Placed::Same,
-        };
-        (member.source, member.wanted, member.removed) = (source, wanted, false);
-        member.spec = spec;
-        let other = member.process().is_some_and(|process| process.fingerprint != member.spec.fingerprint());
-        if member.settle(now) {
-            self.end(&id, Why::Stop).await;
-        } else if other {
-            self.end(&id, Why::Renew).await;
-        } else if placed != Placed::Same {
-            // A new specification deserves a new try.
-            member.revive(now);
-        }
-        placed
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placed {
-    Added,
-    Changed,
-    Same,
 }

@@ -17,6 +17,9 @@ const LONGEST_LINE: usize = 16 * 1024;
 /// A file that was passed on to its end and is larger than this is emptied.
 const LARGE: u64 = 4 * 1024 * 1024;
 
+/// Who writes faster than that can be passed on loses the rest, before the disk is full.
+const FAR_BEHIND: u64 = 64 * 1024 * 1024;
+
 /// The files of all workers, and how far each has been read.
 #[derive(Debug)]
 pub(crate) struct Outputs {
@@ -37,7 +40,7 @@ impl Outputs {
     }
 
     pub(crate) fn file(&self, id: &WorkerId) -> PathBuf {
-        self.dir.join(format!("{id}.log"))
+        file_in(&self.dir, id)
     }
 
     /// Follows a worker's output from its present end on: what was there before has been said, or was for a predecessor.
@@ -49,28 +52,43 @@ impl Outputs {
     }
 
     pub(crate) fn forget(&mut self, id: &WorkerId) {
-        self.pass_on_one(id);
+        self.ended(id);
         self.read.remove(id);
     }
 
     /// Passes on what is new, everywhere.
     pub(crate) fn pass_on(&mut self) {
-        let ids: Vec<WorkerId> = self.read.keys().cloned().collect();
-        for id in ids {
-            self.pass_on_one(&id);
+        for (id, position) in &mut self.read {
+            position.pass_on(id, &file_in(&self.dir, id));
         }
     }
 
-    pub(crate) fn pass_on_one(&mut self, id: &WorkerId) {
+    /// Passes on the last words of a process, also those that it did not end with a line break.
+    pub(crate) fn ended(&mut self, id: &WorkerId) {
         let path = self.file(id);
         let Some(position) = self.read.get_mut(id) else { return };
-        for line in position.new_lines(&path) {
-            tracing::info!(target: "worker_output", worker = %id, "{line}");
+        position.pass_on(id, &path);
+        if let Some(line) = position.last_words(&path) {
+            say(id, &line);
         }
     }
 }
 
+fn file_in(dir: &Path, id: &WorkerId) -> PathBuf {
+    dir.join(format!("{id}.log"))
+}
+
+fn say(id: &WorkerId, line: &str) {
+    tracing::info!(target: "worker_output", worker = %id, "{line}");
+}
+
 impl Position {
+    fn pass_on(&mut self, id: &WorkerId, path: &Path) {
+        for line in self.new_lines(path) {
+            say(id, &line);
+        }
+    }
+
     fn new_lines(&mut self, path: &Path) -> Vec<String> {
         // Most workers say nothing most of the time; a look costs less than opening.
         let Ok(length) = std::fs::metadata(path).map(|file| file.len()) else { return Vec::new() };
@@ -81,34 +99,63 @@ impl Position {
         if length == self.offset {
             return Vec::new();
         }
+        if length - self.offset > FAR_BEHIND {
+            return self.skip(path, length);
+        }
         let Ok(bytes) = read_from(path, self.offset) else { return Vec::new() };
         self.offset += bytes.len() as u64;
         self.rest.extend_from_slice(&bytes);
         if self.offset > LARGE && self.offset >= length {
-            // What is written between the look and this is lost, as with every log that is emptied in place.
-            let emptied = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(0));
-            if emptied.is_ok() {
-                self.offset = 0;
-            }
+            self.empty(path);
         }
         self.take_lines()
     }
 
-    fn take_lines(&mut self) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            let end = match self.rest.iter().position(|byte| *byte == b'\n') {
-                Some(end) => end + 1,
-                None if self.rest.len() >= LONGEST_LINE => LONGEST_LINE,
-                None => return lines,
-            };
-            let line: Vec<u8> = self.rest.drain(..end).collect();
-            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            if !line.is_empty() {
-                lines.push(line);
-            }
+    /// What is written between the look and this is lost, as with every log that is emptied in place.
+    fn empty(&mut self, path: &Path) {
+        if OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(0)).is_ok() {
+            self.offset = 0;
         }
     }
+
+    fn skip(&mut self, path: &Path, length: u64) -> Vec<String> {
+        let skipped = length - self.offset;
+        self.offset = length;
+        self.rest.clear();
+        self.empty(path);
+        vec![format!("({skipped} bytes are left out: more than can be passed on)")]
+    }
+
+    fn take_lines(&mut self) -> Vec<String> {
+        let (mut lines, mut taken) = (Vec::new(), 0);
+        loop {
+            let open = &self.rest[taken..];
+            let near = &open[..open.len().min(LONGEST_LINE)];
+            let length = match near.iter().position(|byte| *byte == b'\n') {
+                Some(end) => end + 1,
+                None if near.len() == LONGEST_LINE => LONGEST_LINE,
+                None => break,
+            };
+            lines.extend(text(&open[..length]));
+            taken += length;
+        }
+        // Once for all lines: taken out one by one, each would move all that come after it.
+        self.rest.drain(..taken);
+        lines
+    }
+
+    /// The rest of a line that nobody will finish, once all before it has been told.
+    fn last_words(&mut self, path: &Path) -> Option<String> {
+        let told = std::fs::metadata(path).is_ok_and(|file| file.len() == self.offset);
+        let rest = if told { std::mem::take(&mut self.rest) } else { Vec::new() };
+        text(&rest)
+    }
+}
+
+/// A line for people; nothing when it is empty.
+fn text(bytes: &[u8]) -> Option<String> {
+    let line = String::from_utf8_lossy(bytes).trim_end().to_owned();
+    (!line.is_empty()).then_some(line)
 }
 
 fn read_from(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
@@ -136,6 +183,44 @@ mod tests {
         assert_eq!(position.new_lines(&path), [""; 0]);
         write!(file, "o\n\nthree\n").unwrap();
         assert_eq!(position.new_lines(&path), ["two", "three"]);
+    }
+
+    #[test]
+    fn a_long_line_comes_in_pieces_wherever_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        std::fs::write(&path, format!("{}\nshort\n", "x".repeat(LONGEST_LINE * 2 + 1))).unwrap();
+        let lengths: Vec<usize> = Position::default().new_lines(&path).iter().map(String::len).collect();
+        assert_eq!(lengths, [LONGEST_LINE, LONGEST_LINE, 1, "short".len()]);
+    }
+
+    #[test]
+    fn who_writes_without_end_does_not_fill_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        file.set_len(FAR_BEHIND + 1).unwrap();
+        let mut position = Position::default();
+        assert_eq!(position.new_lines(&path), ["(67108865 bytes are left out: more than can be passed on)"]);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+        writeln!(file, "after").unwrap();
+        assert_eq!(position.new_lines(&path), ["after"]);
+    }
+
+    #[test]
+    fn last_words_without_a_line_break_are_told_and_not_mixed_with_what_comes_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let mut position = Position::default();
+        write!(file, "one\nlast wor").unwrap();
+        assert_eq!(position.new_lines(&path), ["one"]);
+        write!(file, "ds").unwrap();
+        assert_eq!(position.last_words(&path), None, "what is not read yet comes first");
+        assert_eq!(position.new_lines(&path), [""; 0]);
+        assert_eq!(position.last_words(&path).as_deref(), Some("last words"));
+        writeln!(file, "hello").unwrap();
+        assert_eq!(position.new_lines(&path), ["hello"]);
     }
 
     #[test]

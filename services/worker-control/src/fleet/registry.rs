@@ -1,16 +1,17 @@
 //! What the orchestrator writes and reads about workers in Redis.
 //!
-//! Invariant: each write is one script that first compares the orchestrator's lock; without it nothing is written, and the
-//! answer says so.
+//! Invariant: each write to locks and records is one script that first compares the orchestrator's lock; without it nothing
+//! is written, and the answer says so. A restart flag and a word on the control channel are requests that anybody may make.
 
 use fred::prelude::{Expiration, HashesInterface, KeysInterface, LuaInterface, PubsubInterface};
+use futures::future::try_join_all;
 use worker::redis::{Redis, RedisError};
 use worker::{Command, Keys, Timing, WorkerId};
 
 use super::member::Running;
 use super::process::Identity;
 
-/// Workers asked about in one command.
+/// Workers asked about in one command: few enough that Redis serves others in between.
 const CHUNK: usize = 250;
 
 /// An incarnation as the record names it.
@@ -119,7 +120,8 @@ impl Registry {
         Ok(done == 1)
     }
 
-    /// Frees the lock of a dead incarnation. False when we do not lead.
+    /// Frees the lock of a dead incarnation; with `forget` also the worker's record, whichever it is when no incarnation
+    /// is named, and its place among the active ones. False when we do not lead.
     pub(crate) async fn free(
         &self,
         writer: &Writer,
@@ -154,25 +156,26 @@ impl Registry {
         Ok(done == 1)
     }
 
-    /// Heartbeats, states and restart flags, in the order of the ids.
+    /// Heartbeats, states and restart flags, in the order of the ids. All commands are sent before the first answer is
+    /// waited for.
     pub(crate) async fn signs(&self, ids: &[WorkerId]) -> Result<Vec<Signs>, RedisError> {
-        let mut all = Vec::with_capacity(ids.len());
-        for chunk in ids.chunks(CHUNK) {
-            let keys: Vec<String> = chunk
-                .iter()
-                .flat_map(|id| [self.keys.heartbeat(id), self.keys.state(id), self.keys.restarting(id)])
-                .collect();
-            let values: Vec<Option<String>> = self.redis.client().mget(keys).await?;
-            if values.len() != chunk.len() * 3 {
-                return Err(RedisError::Answer(format!("{} values", values.len())));
-            }
-            all.extend(values.chunks(3).map(|values| Signs {
-                heartbeat: values[0].clone(),
-                state: values[1].clone(),
-                restarting: values[2].is_some(),
-            }));
+        let answers = try_join_all(ids.chunks(CHUNK).map(|chunk| self.signs_of(chunk))).await?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    async fn signs_of(&self, ids: &[WorkerId]) -> Result<Vec<Signs>, RedisError> {
+        let keys: Vec<String> = ids
+            .iter()
+            .flat_map(|id| [self.keys.heartbeat(id), self.keys.state(id), self.keys.restarting(id)])
+            .collect();
+        let values: Vec<Option<String>> = self.redis.client().mget(keys).await?;
+        if values.len() != ids.len() * 3 {
+            return Err(RedisError::Answer(format!("{} values", values.len())));
         }
-        Ok(all)
+        let mut values = values.into_iter();
+        let mut next = || values.next().flatten();
+        let signs = || Signs { heartbeat: next(), state: next(), restarting: next().is_some() };
+        Ok(std::iter::repeat_with(signs).take(ids.len()).collect())
     }
 
     /// The incarnation that was admitted last, by whichever orchestrator.

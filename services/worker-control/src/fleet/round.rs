@@ -3,6 +3,7 @@
 //! Invariants: one round costs a handful of commands to Redis however many workers there are; an unanswered question is no
 //! sign of anything, so nobody is ended because Redis was away.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -10,7 +11,7 @@ use worker::WorkerId;
 
 use super::leadership::Tried;
 use super::member::{Member, Phase, Why};
-use super::orchestrator::{Orchestrator, OrchestratorError};
+use super::orchestrator::{Orchestrator, OrchestratorError, Owed};
 use super::process;
 use super::registry::Signs;
 
@@ -30,8 +31,9 @@ impl Orchestrator {
         let began = Instant::now();
         self.next_round = began + self.config.health_interval;
         self.keep_lead().await?;
+        self.catch_up().await;
         self.reap();
-        if self.lead.leads() {
+        if self.acts() {
             self.examine_all().await;
             self.free_dead(false).await;
             if self.sweep_due || self.rounds.is_multiple_of(SWEEP_EVERY) {
@@ -63,7 +65,7 @@ impl Orchestrator {
             let count = self.members.values().filter(|member| wanted(member)).count();
             f64::from(u32::try_from(count).unwrap_or(u32::MAX))
         };
-        metrics::gauge!("bursar_worker_control_workers_configured").set(count(|_| true));
+        metrics::gauge!("bursar_worker_control_workers_configured").set(count(|m| !m.removed));
         metrics::gauge!("bursar_worker_control_workers_running").set(count(|m| m.process().is_some()));
         metrics::gauge!("bursar_worker_control_workers_given_up")
             .set(count(|m| matches!(m.phase, Phase::GivenUp)));
@@ -88,22 +90,57 @@ impl Orchestrator {
             tracing::error!("the orchestrator lock is gone; acting on nothing until it is ours again");
         }
         match self.lead.take().await {
-            Ok(Tried::Leading { alone_since }) => {
-                tracing::warn!(epoch = self.lead.epoch(), "leading again");
-                // Whoever led meanwhile may have started and ended what we believe to run.
-                let done = if alone_since { self.record_all().await } else { self.take_over().await };
-                if let Err(error) = done {
-                    self.away(&error);
-                }
-                Ok(())
-            }
-            Ok(Tried::Held(by)) if led => Err(OrchestratorError::Lost(by)),
-            Ok(Tried::Held(_)) => Ok(()),
+            Ok(Tried::Leading { alone_since, data_lost }) => self.leads_anew(led, alone_since, data_lost),
+            Ok(Tried::Held(by)) if led => return Err(OrchestratorError::Lost(by)),
+            Ok(Tried::Held(_)) => {}
+            Err(error) => self.away(&error),
+        }
+        Ok(())
+    }
+
+    fn leads_anew(&mut self, led: bool, alone_since: bool, data_lost: bool) {
+        let epoch = self.lead.epoch();
+        tracing::warn!(epoch, data_lost, "{}", if led { "leading again" } else { "leading" });
+        // Whoever led meanwhile may have started and ended what we believe to run, and followed what we have not read.
+        let owed = if alone_since { Owed::Record } else { Owed::TakeOver };
+        self.owed = self.owed.max(owed);
+        let nobody_else_led = alone_since || (led && data_lost);
+        self.outdated |= !nobody_else_led;
+        // Heartbeats may have gone with the lock, and there is nobody's silence to count from before that.
+        self.answering_since = Some(Instant::now());
+        if data_lost {
+            // Workers that run where we cannot see them take their locks again with their next heartbeat.
+            let patience = self.config.timing.heartbeat_interval + self.redis_config.timeout;
+            self.hold_until = Some(Instant::now() + patience);
+        }
+    }
+
+    /// Does what taking the lock obliges us to, until it has succeeded.
+    pub(super) async fn catch_up(&mut self) {
+        if !self.lead.leads() {
+            return;
+        }
+        let done = match self.owed {
+            Owed::Nothing => return,
+            Owed::Record => self.record_all().await.map_err(OrchestratorError::Redis),
+            Owed::TakeOver => self.succeed().await,
+        };
+        match done {
+            Ok(()) => self.owed = Owed::Nothing,
+            Err(OrchestratorError::Redis(error)) => self.away(&error),
             Err(error) => {
-                self.away(&error);
-                Ok(())
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "what a predecessor left is not taken over yet; starting nothing");
             }
         }
+    }
+
+    async fn succeed(&mut self) -> Result<(), OrchestratorError> {
+        if self.outdated {
+            self.learn().await?;
+            self.outdated = false;
+        }
+        Ok(self.take_over().await?)
     }
 
     /// Redis did not answer.
@@ -138,6 +175,11 @@ impl Orchestrator {
         // Signs are of the process that runs; without one they are remains.
         member.signs = if member.process().is_some() { signs } else { Signs::default() };
         match &member.phase {
+            // Asked for while we could not act.
+            Phase::Up { .. } if !member.runs() => self.end(id, Why::Stop).await,
+            Phase::Up { process } if process.fingerprint != member.fingerprint => {
+                self.end(id, Why::Renew).await;
+            }
             Phase::Up { .. } if restarting => {
                 tracing::info!(worker = %id, "restart asked for");
                 member.failures = 0;
@@ -163,33 +205,42 @@ impl Orchestrator {
         }
     }
 
-    /// Frees the locks of incarnations that are dead, for workers that have not been admitted anew.
+    /// Frees the locks of incarnations that are dead, for workers that have not been admitted anew; those that shall not run
+    /// are forgotten.
     pub(super) async fn free_dead(&mut self, forget: bool) {
         let writer = self.writer();
-        let dead: Vec<(WorkerId, Vec<String>)> = self
+        let over = |member: &Member| {
+            let forget = forget || !member.runs();
+            let left = !member.dead.is_empty() || (forget && member.listed);
+            (member.process().is_none() && left).then_some(forget)
+        };
+        let dead: Vec<(WorkerId, Vec<String>, bool)> = self
             .members
             .iter()
-            .filter(|(_, member)| member.process().is_none() && !member.dead.is_empty())
-            .map(|(id, member)| (id.clone(), member.dead.clone()))
+            .filter_map(|(id, member)| Some((id.clone(), member.dead.clone(), over(member)?)))
             .collect();
         let registry = &self.registry;
-        let freed = join_all(dead.iter().map(|(id, dead)| {
-            let (writer, forget) = (&writer, forget || self.members.get(id).is_some_and(|m| !m.runs()));
+        let freed = join_all(dead.iter().map(|(id, dead, forget)| {
+            let writer = &writer;
             async move {
+                if dead.is_empty() {
+                    return registry.free(writer, id, "", *forget).await;
+                }
                 for incarnation in dead {
-                    if !registry.free(writer, id, incarnation, forget).await? {
+                    if !registry.free(writer, id, incarnation, *forget).await? {
                         return Ok(false);
                     }
                 }
-                Ok::<bool, worker::redis::RedisError>(true)
+                Ok(true)
             }
         }))
         .await;
-        for ((id, _), freed) in dead.iter().zip(freed) {
+        for ((id, _, forgotten), freed) in dead.iter().zip(freed) {
             match freed {
                 Ok(true) => {
                     if let Some(member) = self.members.get_mut(id) {
                         member.dead.clear();
+                        member.listed &= !forgotten;
                     }
                 }
                 Ok(false) => {}
@@ -204,11 +255,10 @@ impl Orchestrator {
         self.sweep_due = false;
         let fleet = self.fleet.clone();
         let Ok(found) = tokio::task::spawn_blocking(move || process::find(&fleet)).await else { return };
+        let running = self.members.values().filter_map(Member::process);
+        let known: HashSet<&str> = running.map(|process| process.incarnation.as_str()).collect();
         for stray in found {
-            let known = self.members.values().any(|member| {
-                member.process().is_some_and(|process| process.incarnation == stray.incarnation)
-            });
-            if !known {
+            if !known.contains(stray.incarnation.as_str()) {
                 tracing::warn!(
                     worker = stray.id,
                     pid = stray.identity.pid,

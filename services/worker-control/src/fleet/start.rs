@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use worker::WorkerId;
+use worker::{Command, Order, WorkerId};
 
 use super::member::{Member, Phase, Running};
-use super::orchestrator::Orchestrator;
+use super::orchestrator::{Orchestrator, Owed};
 use super::process::{self, Identity, Launch};
 use super::registry::{Admitted, Record};
 use crate::config::Orphans;
@@ -33,7 +33,7 @@ impl Orchestrator {
     pub(super) async fn start_due(&mut self) {
         let now = Instant::now();
         let due = |member: &Member| matches!(member.phase, Phase::Due { at } if at <= now);
-        if !self.lead.leads() || !self.members.values().any(due) {
+        if self.hold_until.is_some_and(|until| now < until) || !self.members.values().any(due) {
             return;
         }
         if self.sweep_due {
@@ -50,7 +50,7 @@ impl Orchestrator {
                 record: Record {
                     incarnation: uuid::Uuid::now_v7().to_string(),
                     host: String::new(),
-                    fingerprint: member.spec.fingerprint(),
+                    fingerprint: member.fingerprint.clone(),
                     process: None,
                 },
                 dead: member.dead.clone(),
@@ -63,7 +63,7 @@ impl Orchestrator {
         for (plan, admitted) in plans.into_iter().zip(admitted) {
             match admitted {
                 Ok(Admitted::Yes) => started.extend(self.start_one(plan)),
-                Ok(Admitted::Held(by)) => self.put_off(&plan.id, &by),
+                Ok(Admitted::Held(by)) => self.put_off(&plan.id, &by).await,
                 // The next round finds out who leads.
                 Ok(Admitted::Fenced) => self.next_round = self.next_round.min(Instant::now()),
                 Err(error) => {
@@ -79,6 +79,7 @@ impl Orchestrator {
         let records = started.iter().filter_map(|id| Some(registry.record(&writer, id, running(id)?)));
         let recorded = join_all(records).await;
         for error in recorded.into_iter().filter_map(Result::err) {
+            self.owed = self.owed.max(Owed::Record);
             self.away(&error);
         }
     }
@@ -132,17 +133,22 @@ impl Orchestrator {
     }
 
     /// Its lock is another's, and nothing says that the other is dead.
-    fn put_off(&mut self, id: &WorkerId, by: &str) {
-        let pause = self.config.health_interval;
-        if let Some(member) = self.members.get_mut(id) {
-            let reason = format!("not started: its lock is held by incarnation {by}");
-            if member.last_error != reason {
-                tracing::warn!(worker = %id, by, "not started: its lock is held by another incarnation");
-                member.last_error = reason;
-                self.changed = true;
-            }
+    async fn put_off(&mut self, id: &WorkerId, by: &str) {
+        self.postpone(id, self.config.health_interval);
+        let Some(member) = self.members.get_mut(id) else { return };
+        let reason = format!("not started: its lock is held by incarnation {by}");
+        if member.last_error == reason {
+            return;
         }
-        self.postpone(id, pause);
+        tracing::warn!(worker = %id, by, "not started: its lock is held by another incarnation");
+        member.last_error = reason;
+        self.changed = true;
+        // Its record went with the data of Redis, or it would have been told when we took over.
+        if self.hold_until.is_some()
+            && let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await
+        {
+            self.away(&error);
+        }
     }
 
     fn postpone(&mut self, id: &WorkerId, pause: Duration) {

@@ -2,8 +2,10 @@
 //!
 //! Processes are found by their environment, not by records, so that a crash between a start and its record loses nobody, and a
 //! recycled pid is never taken for a worker. A process is adopted when it is the incarnation that was admitted last, runs
-//! what is configured now, and is wanted; everything else is ended.
+//! what is configured now, and is wanted; everything else is ended. What a worker started itself carries its environment too
+//! and may lead a group of its own; it is family, and never taken for the worker.
 
+use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use futures::future::join_all;
@@ -12,7 +14,7 @@ use worker::{Command, Order, WorkerId};
 
 use super::member::{Member, Phase, Running, Why};
 use super::orchestrator::Orchestrator;
-use super::process::{self, Found};
+use super::process::{self, Found, Identity};
 use super::registry::Record;
 use super::spec::{Source, Spec};
 
@@ -22,7 +24,7 @@ impl Orchestrator {
         let ids: Vec<WorkerId> = self.members.keys().cloned().collect();
         let registry = &self.registry;
         let recorded = join_all(ids.iter().map(|id| registry.recorded(id))).await;
-        let mut records = std::collections::BTreeMap::new();
+        let mut records = BTreeMap::new();
         for (id, record) in ids.iter().zip(recorded) {
             if let Some(record) = record? {
                 records.insert(id.clone(), record);
@@ -31,7 +33,7 @@ impl Orchestrator {
         let fleet = self.fleet.clone();
         // Only a panic can make this fail, and then nothing was found.
         let found = tokio::task::spawn_blocking(move || process::find(&fleet)).await.unwrap_or_default();
-        for process in found.into_iter().filter(|found| found.leads) {
+        for process in heads(found, &records) {
             self.meet(process, &records).await;
         }
         for (id, record) in &records {
@@ -43,7 +45,7 @@ impl Orchestrator {
     }
 
     /// Adopts or ends one process.
-    async fn meet(&mut self, found: Found, records: &std::collections::BTreeMap<WorkerId, Record>) {
+    async fn meet(&mut self, found: Found, records: &BTreeMap<WorkerId, Record>) {
         let Ok(id) = found.id.parse::<WorkerId>() else { return };
         let admitted = records.get(&id).is_none_or(|record| record.incarnation == found.incarnation);
         let now = Instant::now();
@@ -73,7 +75,7 @@ impl Orchestrator {
             since: now,
         };
         let member = self.members.entry(id.clone()).or_insert_with(|| unknown(&id, now));
-        let same = running.fingerprint == member.spec.fingerprint();
+        let same = running.fingerprint == member.fingerprint;
         let pid = running.identity.pid;
         member.phase = Phase::Up { process: running };
         self.changed = true;
@@ -108,7 +110,7 @@ impl Orchestrator {
             };
             self.meet(found, &[(id.clone(), record.clone())].into()).await;
         } else if here {
-            member.dead.push(record.incarnation.clone());
+            member.bury(record.incarnation.clone());
         } else {
             tracing::warn!(worker = %id, host = record.host, "runs elsewhere; told to stop");
             if let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await {
@@ -136,16 +138,69 @@ impl Orchestrator {
     }
 }
 
+/// Of each incarnation the process that an orchestrator started: the recorded one, or without a record the oldest, since a
+/// parent is older than its children.
+fn heads(mut found: Vec<Found>, records: &BTreeMap<WorkerId, Record>) -> Vec<Found> {
+    found.retain(|process| process.leads);
+    found.sort_by_key(|process| (process.identity.started, process.identity.pid));
+    let recorded = |process: &Found| -> Option<Identity> {
+        let record = records.get(&process.id.parse().ok()?)?;
+        record.process.filter(|_| record.incarnation == process.incarnation)
+    };
+    let mut seen = HashSet::new();
+    found.retain(|process| {
+        recorded(process).is_none_or(|identity| identity == process.identity)
+            && seen.insert(process.incarnation.clone())
+    });
+    found
+}
+
 /// A place for a process whose worker is no longer configured, until it has ended.
 fn unknown(id: &WorkerId, now: Instant) -> Member {
     let spec = Spec {
         id: id.clone(),
         command: Vec::new(),
-        environment: std::collections::BTreeMap::new(),
+        environment: BTreeMap::new(),
         interval: None,
         enabled: false,
     };
     let mut member = Member::new(spec, Source::File, None, now);
     member.removed = true;
     member
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pid: u32, started: u64, incarnation: &str) -> Found {
+        let (id, fingerprint) = ("a".to_owned(), "f".to_owned());
+        Found {
+            identity: Identity { pid, started },
+            leads: true,
+            id,
+            incarnation: incarnation.to_owned(),
+            fingerprint,
+        }
+    }
+
+    fn pids(found: Vec<Found>, records: &BTreeMap<WorkerId, Record>) -> Vec<u32> {
+        heads(found, records).iter().map(|process| process.identity.pid).collect()
+    }
+
+    #[test]
+    fn what_a_worker_started_itself_is_never_taken_for_the_worker() {
+        let family = || vec![found(7, 200, "i-1"), found(9, 100, "i-1"), found(8, 300, "i-2")];
+        // Without a record the oldest is the worker, whatever its pid.
+        assert_eq!(pids(family(), &BTreeMap::new()), [9, 8]);
+        let record = |pid, started| {
+            let process = Some(Identity { pid, started });
+            let (incarnation, host, fingerprint) = ("i-1".to_owned(), "h".to_owned(), "f".to_owned());
+            let record = Record { incarnation, host, fingerprint, process };
+            BTreeMap::from([("a".parse().unwrap(), record)])
+        };
+        assert_eq!(pids(family(), &record(9, 100)), [9, 8]);
+        // The worker itself is dead: its family is nobody's worker.
+        assert_eq!(pids(family(), &record(5, 50)), [8]);
+    }
 }

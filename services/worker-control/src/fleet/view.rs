@@ -1,13 +1,17 @@
 //! How workers and the orchestrator look from outside: what the API tells, taken without asking the orchestrator's loop.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use worker::WorkerId;
 
-use super::spec::{Source, Spec};
+use super::spec::Spec;
+
+/// A difference between two computed times that is none.
+const ROUNDING: chrono::TimeDelta = chrono::TimeDelta::milliseconds(500);
 
 /// How a worker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +35,7 @@ pub enum Status {
 /// A worker and how it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerView {
-    pub spec: Spec,
-    pub source: Source,
+    pub spec: Arc<Spec>,
     /// Whether it should run.
     pub wanted: bool,
     pub status: Status,
@@ -63,8 +66,37 @@ pub struct OrchestratorView {
     pub epoch: u64,
     pub started_at: DateTime<Utc>,
     pub last_round: Duration,
-    /// Rounds since the start.
-    pub rounds: u64,
+    /// The worker file that is followed now.
+    pub workers_file: Option<PathBuf>,
+}
+
+impl WorkerView {
+    /// The same as `other`, as far as anybody cares: the time of the next start is computed anew for each view.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        let same_start = match (self.next_start_at, other.next_start_at) {
+            (Some(one), Some(two)) => (one - two).abs() < ROUNDING,
+            (one, two) => one == two,
+        };
+        let Self {
+            spec,
+            wanted,
+            status,
+            pid,
+            incarnation,
+            starts,
+            failures,
+            heartbeat_at,
+            state,
+            last_error,
+            ..
+        } = self;
+        same_start
+            && (status, pid, starts, failures, wanted)
+                == (&other.status, &other.pid, &other.starts, &other.failures, &other.wanted)
+            && (heartbeat_at, incarnation) == (&other.heartbeat_at, &other.incarnation)
+            && (state, last_error) == (&other.state, &other.last_error)
+            && (Arc::ptr_eq(spec, &other.spec) || *spec == other.spec)
+    }
 }
 
 impl View {

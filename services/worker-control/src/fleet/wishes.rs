@@ -1,6 +1,7 @@
 //! What operators asked for over the API, in PostgreSQL.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sqlx::types::Json;
 use sqlx::{PgPool, Row};
@@ -9,11 +10,16 @@ use worker::WorkerId;
 
 use super::spec::{Kept, Spec};
 
+/// Longest wait for the database: the orchestrator's loop waits too, and has a lock to renew.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why wishes cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WishError {
-    #[error("the database does not answer")]
+    #[error("the database does not do what it is asked")]
     Database(#[from] sqlx::Error),
+    #[error("the database did not answer within {} s", PATIENCE.as_secs())]
+    Slow(#[from] tokio::time::error::Elapsed),
     #[error("the database holds a worker with the id `{0}`, which is none")]
     Id(String),
 }
@@ -39,12 +45,13 @@ impl Wishes {
 
     /// Which installation this is.
     pub(crate) async fn fleet(&self) -> Result<String, WishError> {
-        let id: Uuid = sqlx::query_scalar("SELECT id FROM fleet").fetch_one(&self.pool).await?;
+        let id: Uuid = within(sqlx::query_scalar("SELECT id FROM fleet").fetch_one(&self.pool)).await?;
         Ok(id.to_string())
     }
 
     pub(crate) async fn all(&self) -> Result<BTreeMap<WorkerId, Wish>, WishError> {
-        let rows = sqlx::query("SELECT id, spec, wanted FROM worker_wishes").fetch_all(&self.pool).await?;
+        let all = sqlx::query("SELECT id, spec, wanted FROM worker_wishes");
+        let rows = within(all.fetch_all(&self.pool)).await?;
         rows.iter()
             .map(|row| {
                 let text: String = row.try_get("id")?;
@@ -58,27 +65,34 @@ impl Wishes {
 
     /// Keeps a worker that was added over the API; it should run.
     pub(crate) async fn put(&self, spec: &Spec) -> Result<(), WishError> {
-        sqlx::query(
+        let put = sqlx::query(
             "INSERT INTO worker_wishes (id, spec, wanted) VALUES ($1, $2, true) \
              ON CONFLICT (id) DO UPDATE SET spec = excluded.spec, wanted = true, updated_at = now()",
-        )
-        .bind(spec.id.as_str())
-        .bind(Json(Kept::from(spec)))
-        .execute(&self.pool)
-        .await?;
+        );
+        within(put.bind(spec.id.as_str()).bind(Json(Kept::from(spec))).execute(&self.pool)).await?;
         Ok(())
     }
 
     /// Keeps whether a worker should run.
     pub(crate) async fn want(&self, id: &WorkerId, wanted: bool) -> Result<(), WishError> {
-        sqlx::query(
+        let want = sqlx::query(
             "INSERT INTO worker_wishes (id, wanted) VALUES ($1, $2) \
              ON CONFLICT (id) DO UPDATE SET wanted = excluded.wanted, updated_at = now()",
-        )
-        .bind(id.as_str())
-        .bind(wanted)
-        .execute(&self.pool)
-        .await?;
+        );
+        within(want.bind(id.as_str()).bind(wanted).execute(&self.pool)).await?;
         Ok(())
     }
+
+    /// Forgets a worker that was added over the API.
+    pub(crate) async fn forget(&self, id: &WorkerId) -> Result<(), WishError> {
+        let forget = sqlx::query("DELETE FROM worker_wishes WHERE id = $1");
+        within(forget.bind(id.as_str()).execute(&self.pool)).await?;
+        Ok(())
+    }
+}
+
+/// A question that waits no longer than the loop can. One that was cut off may have been followed all the same; each of ours
+/// can be asked again.
+async fn within<T>(asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, WishError> {
+    Ok(tokio::time::timeout(PATIENCE, asked).await??)
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::fleet::file;
 use crate::fleet::spec::Spec;
 use crate::fleet::{Fleet, FleetError, Status as WorkerStatus, View, WorkerView};
 
@@ -111,6 +112,14 @@ impl WorkerService for WorkerRpc {
         Ok(Response::new(wire::RestartWorkerResponse { worker: Some(show(&worker)) }))
     }
 
+    async fn remove_worker(
+        &self,
+        request: Request<wire::RemoveWorkerRequest>,
+    ) -> Result<Response<wire::RemoveWorkerResponse>, Status> {
+        let worker = self.fleet()?.remove(id(&request.get_ref().id)?).await?;
+        Ok(Response::new(wire::RemoveWorkerResponse { worker: Some(show(&worker)) }))
+    }
+
     async fn reload_config(
         &self,
         _: Request<wire::ReloadConfigRequest>,
@@ -142,32 +151,58 @@ impl WorkerService for WorkerRpc {
     }
 }
 
-/// Sends every worker once, then each as it changes, until the watcher or the server goes.
+/// Sends every worker once, then each as it changes or goes, until the watcher or the server goes.
 async fn watch(
     fleet: Fleet,
     draining: Draining,
     sender: mpsc::Sender<Result<wire::WatchWorkersResponse, Status>>,
 ) {
     let mut changes = fleet.changes();
-    let mut seen: BTreeMap<WorkerId, Arc<WorkerView>> = BTreeMap::new();
+    let mut seen = Workers::new();
     loop {
         let view: Arc<View> = Arc::clone(&changes.borrow_and_update());
-        for (id, worker) in &view.workers {
-            if seen.get(id).is_some_and(|old| Arc::ptr_eq(old, worker) || old == worker) {
-                continue;
-            }
-            let message = wire::WatchWorkersResponse { worker: Some(show(worker)) };
-            if sender.send(Ok(message)).await.is_err() {
-                return;
+        for message in news(&seen, &view.workers) {
+            tokio::select! {
+                sent = sender.send(Ok(message)) => if sent.is_err() { return },
+                () = draining.begun() => return,
             }
         }
-        seen = view.workers.clone();
+        seen.clone_from(&view.workers);
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             () = draining.begun() => return,
             () = sender.closed() => return,
         }
     }
+}
+
+type Workers = BTreeMap<WorkerId, Arc<WorkerView>>;
+
+/// What is different between two moments.
+fn news(old: &Workers, new: &Workers) -> Vec<wire::WatchWorkersResponse> {
+    let same = |id: &WorkerId, worker: &Arc<WorkerView>| {
+        old.get(id).is_some_and(|old| Arc::ptr_eq(old, worker) || old == worker)
+    };
+    let changed = new.iter().filter(|(id, worker)| !same(id, worker));
+    let changed = changed.map(|(_, worker)| (Arc::clone(worker), false));
+    let gone = old.iter().filter(|(id, _)| !new.contains_key(*id)).map(|(_, last)| (ended(last), true));
+    let message = |(worker, removed): (Arc<WorkerView>, bool)| wire::WatchWorkersResponse {
+        worker: Some(show(&worker)),
+        removed,
+    };
+    changed.chain(gone).map(message).collect()
+}
+
+/// A worker after its end: the last view of it may be from before.
+fn ended(last: &WorkerView) -> Arc<WorkerView> {
+    Arc::new(WorkerView {
+        wanted: false,
+        status: WorkerStatus::Stopped,
+        pid: 0,
+        incarnation: String::new(),
+        next_start_at: None,
+        ..last.clone()
+    })
 }
 
 fn id(text: &str) -> Result<WorkerId, Status> {
@@ -179,8 +214,10 @@ fn parse_id(field: &str, text: &str) -> Result<WorkerId, Status> {
 }
 
 fn parse_spec(spec: wire::WorkerSpec) -> Result<Spec, Status> {
-    let id = parse_id("spec.id", &spec.id);
+    let id =
+        spec.id.parse().map_err(|error: ::worker::WorkerIdError| ("spec.id".to_owned(), error.to_string()));
     let interval = spec.interval.as_ref().map(time::span).transpose();
+    let interval = interval.map_err(|error| ("spec.interval".to_owned(), error.to_string()));
     match (id, interval) {
         (Ok(id), Ok(interval)) => Ok(Spec {
             id,
@@ -189,8 +226,7 @@ fn parse_spec(spec: wire::WorkerSpec) -> Result<Spec, Status> {
             interval,
             enabled: true,
         }),
-        (Err(status), Ok(_)) => Err(status),
-        (_, Err(error)) => Err(error::invalid("spec.interval", error.to_string())),
+        (id, interval) => Err(error::invalid_all(id.err().into_iter().chain(interval.err()))),
     }
 }
 
@@ -239,12 +275,13 @@ impl From<FleetError> for Status {
         match error {
             FleetError::Unknown(id) => error::not_found("worker", id),
             FleetError::InFile(_) => error::already_exists(IN_FILE, "spec.id", error.to_string()),
+            FleetError::OfFile(_) => error::failed_precondition(IN_FILE, error.to_string()),
             FleetError::Invalid(mistakes) => error::invalid_all(
                 mistakes.into_iter().map(|(field, problem)| (format!("spec.{field}"), problem)),
             ),
             FleetError::File(mistakes) => {
-                let told: Vec<String> = mistakes.iter().map(|(at, what)| format!("{at}: {what}")).collect();
-                let text = format!("the worker file is refused, the old one stays: {}", told.join("; "));
+                let text =
+                    format!("the worker file is refused, the old one stays: {}", file::tell(&mistakes));
                 let facts: Vec<(&str, &str)> =
                     mistakes.iter().map(|(at, what)| (at.as_str(), what.as_str())).collect();
                 error::refusal(tonic::Code::FailedPrecondition, FILE_REFUSED, text, &facts)

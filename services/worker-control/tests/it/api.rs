@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::place::{PATIENCE, Place, Process};
 
-fn spec(place: &Place, id: &str, mode: &str) -> wire::WorkerSpec {
+pub(crate) fn spec(place: &Place, id: &str, mode: &str) -> wire::WorkerSpec {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/worker.sh");
     let starts = place.dir.path().join("starts").display().to_string();
     wire::WorkerSpec {
@@ -95,6 +95,77 @@ async fn a_worker_added_over_the_api_outlives_the_orchestrator_and_a_stop_stays_
 }
 
 #[tokio::test]
+async fn a_worker_that_was_added_can_be_removed_for_good_and_one_of_the_file_only_there() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("of-file", "steady")]));
+    let mut first = place.start("first").await;
+    let mut client = first.client();
+    let request = wire::StartWorkerRequest { spec: Some(spec(&place, "of-api", "stubborn")) };
+    client.start_worker(request.clone()).await.unwrap();
+    let before = first.runs("of-api").await;
+    let mut changes = client.watch_workers(wire::WatchWorkersRequest {}).await.unwrap().into_inner();
+
+    let remove = |id: &str| wire::RemoveWorkerRequest { id: id.to_owned() };
+    let refused = client.remove_worker(remove("of-file")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("remove it there and reload"), "{refused}");
+    assert_eq!(client.remove_worker(remove("nobody")).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(client.remove_worker(remove("a/b")).await.unwrap_err().code(), Code::InvalidArgument);
+
+    let stopping = client.remove_worker(remove("of-api")).await.unwrap().into_inner().worker.unwrap();
+    assert_eq!((stopping.status(), stopping.pid), (WorkerStatus::Stopping, before.pid));
+    let gone = loop {
+        let change = changes.message().await.unwrap().unwrap();
+        if change.removed {
+            break change.worker.unwrap();
+        }
+    };
+    assert_eq!(gone.spec.as_ref().map(|spec| spec.id.as_str()), Some("of-api"));
+    assert_eq!((gone.status(), gone.pid, gone.incarnation.as_str()), (WorkerStatus::Stopped, 0, ""));
+    assert!(!crate::place::alive(before.pid));
+    assert_eq!(client.remove_worker(remove("of-api")).await.unwrap_err().code(), Code::NotFound);
+    wait_for("its keys to go", PATIENCE, || async {
+        let id = "of-api".parse().unwrap();
+        place.text(place.keys.lock(&id)).await.is_none() && place.record("of-api").await.is_empty()
+    })
+    .await;
+    // It can come back as if it had never been there, and goes by HTTP as well.
+    client.start_worker(request).await.unwrap();
+    first.runs("of-api").await;
+    let url = |id: &str| format!("http://127.0.0.1:{}/workers/{id}", first.http);
+    let http = reqwest::Client::new();
+    assert_eq!(http.delete(url("of-api")).send().await.unwrap().status(), 401);
+    let key = format!("Bearer {}", Process::key());
+    for (id, code) in [("of-file", 409), ("nobody", 404), ("of-api", 200)] {
+        let answer = http.delete(url(id)).header("authorization", &key).send().await.unwrap();
+        assert_eq!(answer.status(), code, "{id}");
+    }
+    first.stop().await;
+    let second = place.start("second").await;
+    second.runs("of-file").await;
+    let all = second.client().list_workers(wire::ListWorkersRequest {}).await.unwrap().into_inner().workers;
+    assert_eq!(all.len(), 1, "it is forgotten: {all:?}");
+}
+
+#[tokio::test]
+async fn a_reload_reads_the_file_that_the_configuration_names_now() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("old", "steady")]));
+    let first = place.start("first").await;
+    first.runs("old").await;
+    let other = place.dir.path().join("other.toml");
+    std::fs::write(&other, place.shell(&[("new", "steady")])).unwrap();
+    let config = place.dir.path().join("first.toml");
+    let text = std::fs::read_to_string(&config).unwrap().replace("workers.toml", "other.toml");
+    std::fs::write(&config, text).unwrap();
+    first.signal(Signal::SIGHUP);
+    first.runs("new").await;
+    std::fs::write(&other, place.shell(&[("new", "steady"), ("newer", "steady")])).unwrap();
+    let changes = first.client().reload_config(wire::ReloadConfigRequest {}).await.unwrap().into_inner();
+    assert_eq!((changes.added, changes.removed), (vec!["newer".to_owned()], vec![]));
+}
+
+#[tokio::test]
 async fn bad_input_is_refused_by_field_and_changes_nothing() {
     let place = Place::new().await;
     let first = place.start("first").await;
@@ -108,9 +179,14 @@ async fn bad_input_is_refused_by_field_and_changes_nothing() {
     let refused = client.start_worker(wire::StartWorkerRequest { spec: Some(bad) }).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("spec.command") && refused.message().contains("spec.environment"));
-    let bad = wire::WorkerSpec { id: "a/b".to_owned(), command: vec!["x".to_owned()], ..Default::default() };
+    let mut bad =
+        wire::WorkerSpec { id: "a/b".to_owned(), command: vec!["x".to_owned()], ..Default::default() };
+    bad.interval = Some(proto::time::duration(chrono::TimeDelta::seconds(-1)));
     let refused = client.start_worker(wire::StartWorkerRequest { spec: Some(bad) }).await.unwrap_err();
-    assert!(refused.message().contains("spec.id"), "{refused}");
+    assert!(
+        refused.message().contains("spec.id") && refused.message().contains("spec.interval"),
+        "{refused}"
+    );
     for id in ["", "../etc", "nobody"] {
         let expected = if id == "nobody" { Code::NotFound } else { Code::InvalidArgument };
         let request = wire::StopWorkerRequest { id: id.to_owned() };

@@ -85,7 +85,7 @@ async fn a_worker_that_ignores_sigterm_is_killed_with_its_family() {
 }
 
 /// Processes of an incarnation that only sleep.
-fn sleepers(incarnation: &str) -> Vec<i32> {
+pub(crate) fn sleepers(incarnation: &str) -> Vec<i32> {
     let marker = format!("WORKER_INCARNATION={incarnation}");
     let of = |path: &std::path::Path, what: &str| std::fs::read(path.join(what)).unwrap_or_default();
     std::fs::read_dir("/proc")

@@ -4,8 +4,11 @@
 
 mod api;
 mod care;
+mod clock;
 mod frame;
 mod lead;
+mod lost;
 mod many;
 mod place;
 mod python;
+mod takeover;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use fred::prelude::{Client, HashesInterface as _, KeysInterface as _};
+use fred::prelude::{Client, ClientLike as _, HashesInterface as _, KeysInterface as _};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::workercontrol::v1 as wire;
@@ -29,6 +29,8 @@ pub(crate) struct Place {
     /// Settings of `[orchestrator]` and `[worker]`, as TOML texts.
     pub(crate) orchestrator: BTreeMap<&'static str, String>,
     pub(crate) worker: BTreeMap<&'static str, String>,
+    /// Variables of orchestrators beside what they inherit.
+    pub(crate) environment: Vec<(&'static str, String)>,
     client: OnceCell<Client>,
     _redis: Option<testkit::RedisNamespace>,
 }
@@ -75,6 +77,7 @@ impl Place {
             worker: text(&worker),
             redis_url: redis_url.to_owned(),
             keys: Keys::new(namespace),
+            environment: Vec::new(),
             database,
             dir,
             client: OnceCell::new(),
@@ -109,6 +112,11 @@ impl Place {
             .collect()
     }
 
+    /// The same for one whose process no orchestrator can find by its environment, as if it ran on another machine.
+    pub(crate) fn hidden(&self, id: &str, mode: &str) -> String {
+        self.shell(&[(id, mode)]).replace("['sh',", "['env', '-u', 'WORKER_FLEET', 'sh',")
+    }
+
     fn starts_file(&self) -> PathBuf {
         self.dir.path().join("starts")
     }
@@ -136,6 +144,11 @@ impl Place {
 
     pub(crate) async fn text(&self, key: String) -> Option<String> {
         self.client().await.get(key).await.unwrap()
+    }
+
+    /// Redis loses everything; only for a server of the test's own.
+    pub(crate) async fn lose_data(&self) {
+        let () = self.client().await.flushall(false).await.unwrap();
     }
 
     pub(crate) async fn record(&self, id: &str) -> BTreeMap<String, String> {
@@ -174,6 +187,7 @@ impl Place {
             .current_dir(self.dir.path())
             // Marks every process of this test, so that none outlives it.
             .env("BURSAR_TEST_FLEET", self.dir.path())
+            .envs(self.environment.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::null())
             .stdout(out.try_clone().unwrap())
             .stderr(out)

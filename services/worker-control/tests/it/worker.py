@@ -85,14 +85,21 @@ class Worker:
         })
 
     def beat(self):
+        # A lock that is not ours has gone with the data of Redis, and is taken again, or went to another: then we end.
+        if not self.prolong():
+            try:
+                self.acquire()
+            except SystemExit as reason:
+                print(f"the lock went to another; stopping: {reason}", flush=True)
+                os._exit(1)
+            self.prolong()
+        self.answered.set()
+
+    def prolong(self):
         keys = [self.key("lock"), self.key("heartbeat"), self.key("state")]
         now = int(time.time() * 1000)
         args = [self.incarnation, self.lock_ttl, now, self.beat_ttl, self.state(), self.state_ttl]
-        if self.redis.eval(BEAT, 3, *keys, *args) == 1:
-            self.answered.set()
-        else:
-            print("the lock went to another; stopping", flush=True)
-            os._exit(1)
+        return self.redis.eval(BEAT, 3, *keys, *args) == 1
 
     def beats(self):
         while not self.stopping.is_set():

@@ -2,9 +2,10 @@
 # A worker in shell, for tests: keeps the keys, and misbehaves as MODE says.
 #
 #   STARTS   file that gets a line for each start
-#   MODE     steady | crash | zero | hang | stubborn | forks
+#   MODE     steady | slow (a heartbeat only now and then) | crash | zero | hang | stubborn | forks
 id=$WORKER_PAIR_ID ns=$WORKER_NAMESPACE
-cli() { redis-cli -u "$WORKER_REDIS_URL" "$@"; }
+# Its allocator cannot bear a library that asks for the time before it is ready.
+cli() { LD_PRELOAD='' redis-cli -u "$WORKER_REDIS_URL" "$@"; }
 # Two of one worker at once would both hold this; the second finds it taken.
 exec 9>"$STARTS.$id.lock"
 flock -n 9 || echo "$id DOUBLE" >>"$STARTS"
@@ -20,6 +21,9 @@ beat() {
         "$WORKER_INCARNATION" "$WORKER_LOCK_TTL_MS" "$(date +%s%3N)" "$WORKER_HEARTBEAT_TTL_MS" \
         "{\"pairId\":\"$id\",\"status\":\"idle\",\"epoch\":1,\"mode\":\"$MODE\"}" "$WORKER_STATE_TTL_MS"
 }
+take() {
+    [ "$(cli SET "${ns}worker:$id:lock" "$WORKER_INCARNATION" NX PX "$WORKER_LOCK_TTL_MS")" = OK ]
+}
 finish() {
     cli EVAL "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1], KEYS[2]) end return 0" 2 \
         "${ns}worker:$id:lock" "${ns}worker:$id:heartbeat" "$WORKER_INCARNATION" >/dev/null
@@ -32,7 +36,7 @@ zero) exit 0 ;;
 stubborn) trap '' TERM ;;
 *) trap finish TERM ;;
 esac
-[ "$(cli SET "${ns}worker:$id:lock" "$WORKER_INCARNATION" NX PX "$WORKER_LOCK_TTL_MS")" = OK ] || exit 4
+take || exit 4
 beat >/dev/null
 if [ "$MODE" = hang ]; then
     while :; do sleep 600 9>&- & wait; done
@@ -41,9 +45,14 @@ if [ "$MODE" = forks ]; then
     sleep 600 9>&- &
     setsid sleep 601 9>&- &
 fi
+pause=0.1
+[ "$MODE" = slow ] && pause=2
 while :; do
-    sleep 0.1 9>&- &
+    sleep $pause 9>&- &
     wait $!
-    # Without an answer it goes on; a lock that went to another ends it.
-    [ "$(beat 2>/dev/null)" = 0 ] && exit 5
+    # Without an answer it goes on. A lock that is gone is taken again; one that went to another ends it.
+    if [ "$(beat 2>/dev/null)" = 0 ]; then
+        take || exit 5
+        beat >/dev/null
+    fi
 done

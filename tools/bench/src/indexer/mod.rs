@@ -92,6 +92,7 @@ pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Ve
     let late = resident(indexer.pid())?;
     let stored = count(&mongo.url(), database).await?;
     ensure!(stored == node.expected.events, "{stored} of {} events are stored", node.expected.events);
+    indexer.until_indexed().await?;
     let millions = format!("{:.1}", node.expected.events as f64 / 1e6);
     let pages = indexer.page_times(node.blocks, PAGES).await?;
     let numbered = indexer.numbered_page_times(node.expected.events, PAGES).await?;

@@ -112,9 +112,23 @@ impl Indexer {
         Ok(events as f64 / began.elapsed().as_secs_f64())
     }
 
-    async fn jobs(&self) -> Result<mongodb::Collection<Document>> {
+    async fn rows(&self, collection: &str) -> Result<mongodb::Collection<Document>> {
         let client = mongodb::Client::with_uri_str(&self.mongo).await?;
-        Ok(client.database(&self.database).collection("blockJobs"))
+        Ok(client.database(&self.database).collection(collection))
+    }
+
+    async fn jobs(&self) -> Result<mongodb::Collection<Document>> {
+        self.rows("blockJobs").await
+    }
+
+    /// Waits until the indexes for filters are there: they are built once the source has caught up, and take their time.
+    pub(super) async fn until_indexed(&self) -> Result<()> {
+        let (cursors, deadline) = (self.rows("lastBlock").await?, Instant::now() + PATIENCE);
+        while cursors.find_one(doc! { "indexed": true }).await?.is_none() {
+            ensure!(Instant::now() < deadline, "no indexes for filters");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     /// Milliseconds for pages of 100 at random depths, each reached by the token of the page before it.

@@ -1,5 +1,6 @@
 //! `bursar index`: sources of contract events, how far they are read, and the events themselves.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -303,22 +304,29 @@ fn span(seconds: i64) -> String {
 }
 
 async fn requeue(client: &mut Indexer, source: String, from_block: Option<u64>) -> Result<()> {
-    let blocks = match from_block {
-        Some(block) => vec![block],
-        None => {
-            let progress = progress(client, source.clone()).await?;
-            progress.iter().flat_map(|p| &p.exhausted).map(|range| range.from_block).collect()
+    let Some(from_block) = from_block else { return requeue_all(client, source).await };
+    let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
+    match client.requeue_range(request).await?.into_inner().requeued {
+        0 => bail!("no range of {source} that begins at block {from_block} has used up its attempts"),
+        requeued => output::print(&format!("{requeued} requeued")),
+    }
+}
+
+/// The indexer names the first of them only, so it is asked until it names none that was not requeued before.
+async fn requeue_all(client: &mut Indexer, source: String) -> Result<()> {
+    let (mut seen, mut requeued) = (BTreeSet::new(), 0);
+    loop {
+        let progress = progress(client, source.clone()).await?;
+        let named = progress.iter().flat_map(|one| &one.exhausted).map(|range| range.from_block);
+        let new: Vec<u64> = named.filter(|block| seen.insert(*block)).collect();
+        if new.is_empty() {
+            return output::print(&format!("{requeued} requeued"));
         }
-    };
-    let mut requeued = 0;
-    for from_block in blocks {
-        let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
-        requeued += client.requeue_range(request).await?.into_inner().requeued;
+        for from_block in new {
+            let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
+            requeued += client.requeue_range(request).await?.into_inner().requeued;
+        }
     }
-    if requeued == 0 && from_block.is_some() {
-        bail!("no range of {source} that begins there has used up its attempts");
-    }
-    output::print(&format!("{requeued} requeued"))
 }
 
 async fn events(client: &mut Indexer, source: String, limit: u32, out: Output) -> Result<()> {

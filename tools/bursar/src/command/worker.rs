@@ -31,6 +31,8 @@ enum Action {
     Stop { id: String },
     /// Start a worker anew, at once
     Restart { id: String },
+    /// End a worker that was added over the API, and forget it
+    Remove { id: String },
     /// Follow all workers as they change
     Watch,
     /// Read the worker file again
@@ -61,6 +63,9 @@ impl Worker {
             Action::Restart { id } => {
                 client.restart_worker(pb::RestartWorkerRequest { id }).await?.into_inner().worker
             }
+            Action::Remove { id } => {
+                client.remove_worker(pb::RemoveWorkerRequest { id }).await?.into_inner().worker
+            }
         };
         let worker = worker.context("the answer holds no worker")?;
         if out.json { output::json(MESSAGE, &worker) } else { show(&worker) }
@@ -74,16 +79,29 @@ async fn watch(connection: &Connection, out: Output) -> Result<()> {
     let live = !out.json && std::io::stdout().is_terminal();
     let mut workers: BTreeMap<String, pb::Worker> = BTreeMap::new();
     while let Some(change) = stream.message().await? {
+        let removed = change.removed;
         let worker = change.worker.context("the change holds no worker")?;
         if out.json {
-            output::json_line(MESSAGE, &worker)?;
+            let mut line = output::value(MESSAGE, &worker)?;
+            if removed {
+                line["removed"] = true.into();
+            }
+            output::print(&line.to_string())?;
             continue;
         }
         if !live {
-            output::print(cells(&worker).join("  ").trim_end())?;
+            let mut cells = cells(&worker);
+            if removed {
+                cells[1] = "removed".to_owned();
+            }
+            output::print(cells.join("  ").trim_end())?;
             continue;
         }
-        workers.insert(id_of(&worker), worker);
+        if removed {
+            workers.remove(&id_of(&worker));
+        } else {
+            workers.insert(id_of(&worker), worker);
+        }
         let mut screen = std::io::stdout();
         // Home, and clear what was below.
         write!(screen, "\x1b[H\x1b[2J")?;
@@ -127,7 +145,8 @@ fn cells(worker: &pb::Worker) -> [String; 8] {
 fn show(worker: &pb::Worker) -> Result<()> {
     let [id, status, pid, starts, failures, heard, next, error] = cells(worker);
     let spec = worker.spec.clone().unwrap_or_default();
-    let interval = spec.interval.as_ref().map(|i| format!("{} s", i.seconds)).unwrap_or_default();
+    let interval = spec.interval.as_ref().and_then(|interval| proto::time::span(interval).ok());
+    let interval = interval.map(|span| format!("{} s", span.as_secs_f64())).unwrap_or_default();
     let mut rows = vec![
         ("worker", id),
         ("status", status),

@@ -211,6 +211,7 @@ async fn befall_before(edge: &Edge, fault: Option<&Fault>) -> Option<Response> {
         | Kind::Accept502
         | Kind::Truncated
         | Kind::Slow
+        | Kind::Hollow
         | Kind::P2pFailed
         | Kind::Lost
         | Kind::Forgotten
@@ -239,6 +240,7 @@ async fn befall_after(edge: &Edge, fault: Option<&Fault>, answer: Value) -> Resp
             edge.hold(fault.delay_ms).await;
             respond(text)
         }
+        Kind::Hollow => respond(hollow(answer).to_string()),
         Kind::Timeout
         | Kind::BadGateway
         | Kind::RateLimit
@@ -252,6 +254,14 @@ async fn befall_after(edge: &Edge, fault: Option<&Fault>, answer: Value) -> Resp
         | Kind::NoConnection
         | Kind::Unsolidified => respond(text),
     }
+}
+
+/// A block, or a list of them, without transactions.
+fn hollow(mut answer: Value) -> Value {
+    let cut = |block: &mut Value| drop(block.as_object_mut().and_then(|block| block.remove("transactions")));
+    answer.get_mut("block").and_then(Value::as_array_mut).into_iter().flatten().for_each(cut);
+    cut(&mut answer);
+    answer
 }
 
 fn bad_gateway() -> Response {
