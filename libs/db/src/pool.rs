@@ -7,7 +7,8 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool, Row as _};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
+use tracing::Instrument as _;
 
 use crate::error::{DbError, connect_reason};
 
@@ -72,16 +73,7 @@ impl DatabaseConfig {
                     Ok(true)
                 })
             })
-            .after_release(|connection, _| Box::pin(is_outside_transaction(connection)))
     }
-}
-
-/// Whether nobody's transaction is open on a connection that comes back. A caller that goes away between `BEGIN` and its answer
-/// leaves one that the pool does not know of; what the next one writes without a transaction would be acknowledged and then
-/// lost with the connection. Outside a transaction `now()` is the time of the statement itself, provided that it comes in one
-/// message: a prepared one begins its transaction a message earlier.
-async fn is_outside_transaction(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    sqlx::raw_sql("SELECT now() = statement_timestamp()").fetch_one(connection).await?.try_get(0)
 }
 
 impl fmt::Debug for DatabaseConfig {
@@ -148,6 +140,16 @@ pub async fn connect(config: &DatabaseConfig) -> Result<PgPool, DbError> {
 /// Opens the pool without connecting: for services that start while their database is away.
 pub fn connect_lazy(config: &DatabaseConfig) -> Result<PgPool, DbError> {
     Ok(config.pool_options().connect_lazy_with(config.options()?))
+}
+
+/// Begins a transaction. In a task of its own, because the beginning must not be cancelled: a caller that went away between
+/// `BEGIN` and its answer would leave a transaction that the pool does not know of, and what the next one writes on that
+/// connection without a transaction would be acknowledged and then lost with it.
+pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let pool = pool.clone();
+    #[allow(clippy::disallowed_methods, reason = "this is what is to be used in its place")]
+    let beginning = tokio::spawn(async move { pool.begin().await }.in_current_span());
+    beginning.await.unwrap_or(Err(sqlx::Error::PoolClosed))
 }
 
 /// Whether the database answers now.

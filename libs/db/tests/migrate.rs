@@ -89,7 +89,7 @@ async fn the_pools_statement_timeout_does_not_cut_a_migration_off() {
     let impatient = db::connect(&config).await.unwrap();
     sqlx::query("CREATE TABLE held ()").execute(&base.pool).await.unwrap();
     // Whoever wants this table waits for as long as the test likes.
-    let mut holder = base.pool.begin().await.unwrap();
+    let mut holder = db::begin(&base.pool).await.unwrap();
     sqlx::query("LOCK TABLE held").execute(&mut *holder).await.unwrap();
     let error = sqlx::query("SELECT FROM held").execute(&impatient).await.unwrap_err();
     assert_eq!(db::classify(&error), db::Fault::TimedOut, "a statement of the pool's own");

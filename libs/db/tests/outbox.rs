@@ -79,7 +79,7 @@ fn away() -> DeliveryError {
 }
 
 async fn enqueue(pool: &PgPool, aggregate: &str, payload: &str) -> Uuid {
-    let mut tx = pool.begin().await.unwrap();
+    let mut tx = db::begin(&pool).await.unwrap();
     let message = Message { aggregate, topic: "test.Event", payload: payload.as_bytes() };
     let id = enqueue_in(&mut tx, &message).await.unwrap();
     tx.commit().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_message_exists_if_and_only_if_its_transaction_committed() {
     let base = base(OUTBOX_SCHEMA).await;
     let receiver = Receiver::default();
     let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     enqueue_in(&mut tx, &Message { aggregate: "a", topic: "t", payload: b"never" }).await.unwrap();
     tx.rollback().await.unwrap();
     enqueue(&base.pool, "a", "once").await;
@@ -299,7 +299,7 @@ async fn a_message_written_while_its_lane_is_being_emptied_is_not_left_behind() 
     });
     slow.started.notified().await;
     // A writer holds the lane in an open transaction while the relay wants to remove it.
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     enqueue_in(&mut tx, &Message { aggregate: "a", topic: "t", payload: b"a1" }).await.unwrap();
     slow.go_on.notify_one();
     testkit::wait_for("the relay to wait for the writer", LIMIT, || async {
@@ -331,7 +331,7 @@ async fn a_batch_keeps_the_order_of_each_aggregate_and_every_message_its_own_tra
             trace: Some(trace),
         })
         .collect();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     enqueue_many_in(&mut tx, &batch).await.unwrap();
     enqueue_many_in(&mut tx, &[]).await.unwrap();
     tx.commit().await.unwrap();
@@ -377,7 +377,7 @@ async fn two_relays_and_many_writers_keep_each_aggregate_in_order_and_deliver_ev
             tokio::spawn(async move {
                 for n in 0..MESSAGES {
                     let account = format!("account-{}", (writer + n) % 4);
-                    let mut tx = pool.begin().await.unwrap();
+                    let mut tx = db::begin(&pool).await.unwrap();
                     // Enqueued before the change on purpose: the outbox alone keeps the order.
                     let topic = format!("{writer}/{n}");
                     let message = Message { aggregate: &account, topic: &topic, payload: topic.as_bytes() };
@@ -442,14 +442,14 @@ async fn a_sleeping_relay_is_woken_by_the_commit_and_stops_when_told() {
 async fn the_inbox_lets_a_message_act_once() {
     let base = base(db::inbox::INBOX_SCHEMA).await;
     let id = Uuid::now_v7();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(db::inbox::first_time_in(&mut tx, id).await.unwrap());
     tx.rollback().await.unwrap();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(db::inbox::first_time_in(&mut tx, id).await.unwrap(), "what rolled back was not taken in");
     assert!(!db::inbox::first_time_in(&mut tx, id).await.unwrap());
     tx.commit().await.unwrap();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(!db::inbox::first_time_in(&mut tx, id).await.unwrap());
 }
 

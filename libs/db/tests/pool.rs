@@ -101,7 +101,7 @@ async fn a_transaction_whose_beginning_was_cancelled_swallows_nobody_elses_write
     for id in 0..20 {
         {
             // The connection is free, so that the first poll sends BEGIN; its answer is not waited for, and is rarely there yet.
-            let mut begin = std::pin::pin!(pool.begin());
+            let mut begin = std::pin::pin!(db::begin(&pool));
             cancelled += i32::from(futures::poll!(begin.as_mut()).is_pending());
         }
         sqlx::query("INSERT INTO written VALUES ($1)").bind(id).execute(&pool).await.unwrap();
@@ -122,8 +122,8 @@ async fn a_connection_that_comes_back_in_good_order_is_kept() {
         async || -> i32 { sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&pool).await.unwrap() };
     let first = session().await;
     for _ in 0..50 {
-        pool.begin().await.unwrap().commit().await.unwrap();
-        drop(pool.begin().await.unwrap());
+        db::begin(&pool).await.unwrap().commit().await.unwrap();
+        drop(db::begin(&pool).await.unwrap());
         assert_eq!(session().await, first, "it was closed");
     }
 }

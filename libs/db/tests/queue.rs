@@ -78,7 +78,7 @@ async fn a_job_is_not_claimed_before_it_is_due() {
     assert_eq!((depth.ready_due, depth.ready_future, depth.oldest_due), (0, 1, None));
 
     // A second push brings it forward; the priority only ever rises.
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(!queue.push_in(&mut tx, job, Priority::Low, Due::Now).await.unwrap());
     tx.commit().await.unwrap();
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
@@ -88,7 +88,7 @@ async fn a_job_is_not_claimed_before_it_is_due() {
 #[tokio::test]
 async fn a_push_that_rolls_back_never_happened() {
     let (base, queue) = queue_base().await;
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.push_in(&mut tx, Uuid::now_v7(), Priority::Normal, Due::Now).await.unwrap();
     tx.rollback().await.unwrap();
     assert!(claim_one(&base.pool, &queue, "w").await.is_none());
@@ -100,7 +100,7 @@ async fn queues_do_not_see_each_others_jobs() {
     let other = Queue::new("withdrawal/tron");
     let job = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     // The same id in another queue is another job.
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(other.push_in(&mut tx, job, Priority::Normal, Due::Now).await.unwrap());
     tx.commit().await.unwrap();
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
@@ -143,13 +143,13 @@ async fn a_retry_counts_once_and_a_lapse_or_release_not_at_all() {
 
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
     assert_eq!((lease.tries, lease.lapses), (0, 1));
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert_eq!(queue.retry_in(&mut tx, &lease, Duration::ZERO, true).await.unwrap(), 1);
     tx.commit().await.unwrap();
 
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
     assert_eq!(lease.tries, 1);
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert_eq!(queue.retry_in(&mut tx, &lease, Duration::ZERO, false).await.unwrap(), 1);
     // Twice in one transaction: the second finds no lease.
     assert!(matches!(
@@ -165,7 +165,7 @@ async fn a_retried_job_waits_out_its_delay() {
     let (base, queue) = queue_base().await;
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.retry_in(&mut tx, &lease, Duration::from_secs(30), true).await.unwrap();
     tx.commit().await.unwrap();
     assert!(claim_one(&base.pool, &queue, "w").await.is_none());
@@ -185,7 +185,7 @@ async fn a_paused_owner_that_returns_is_refused_everything() {
     refused_everything(&base, &queue, &paused).await;
 
     // And none of it disturbed the one who holds the job now.
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.guard_in(&mut tx, &successor).await.unwrap();
     queue.complete_in(&mut tx, &successor).await.unwrap();
     tx.commit().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_paused_owner_that_returns_is_refused_everything() {
 
 async fn refused_everything(base: &Base, queue: &Queue, lease: &db::Lease) {
     let is_lost = |result: Result<(), QueueError>| matches!(result, Err(QueueError::LeaseLost { .. }));
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(is_lost(queue.guard_in(&mut tx, lease).await));
     assert!(is_lost(queue.complete_in(&mut tx, lease).await));
     assert!(is_lost(queue.retry_in(&mut tx, lease, Duration::ZERO, true).await.map(|_| ())));
@@ -210,7 +210,7 @@ async fn an_owner_inside_its_guard_is_not_overtaken() {
     let (base, queue) = queue_base().await;
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     let lease = claim_one(&base.pool, &queue, "owner").await.unwrap();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.guard_in(&mut tx, &lease).await.unwrap();
     // The lease runs out inside the transaction that holds it: only that transaction can do this to the row.
     sqlx::query("UPDATE job_lease SET lease_until = clock_timestamp() - interval '1 s'")
@@ -245,18 +245,18 @@ async fn a_job_pushed_while_leased_runs_again_when_the_lease_ends() {
     let (base, queue) = queue_base().await;
     let job = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     let first = claim_one(&base.pool, &queue, "w").await.unwrap();
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(queue.push_in(&mut tx, job, Priority::High, Due::Now).await.unwrap());
     tx.commit().await.unwrap();
     assert!(claim_one(&base.pool, &queue, "other").await.is_none(), "never two owners");
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.complete_in(&mut tx, &first).await.unwrap();
     tx.commit().await.unwrap();
     let second = claim_one(&base.pool, &queue, "other").await.unwrap();
     assert_eq!((second.job_id, second.priority), (job, Priority::High));
 
     // The same with a lapse in place of completion: the two become one again.
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.push_in(&mut tx, job, Priority::Normal, Due::Now).await.unwrap();
     tx.commit().await.unwrap();
     expire(&base.pool, job).await;
@@ -272,7 +272,7 @@ async fn a_waiting_job_can_be_removed_and_a_leased_one_not() {
     let other = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
     assert_eq!(lease.job_id, job);
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     assert!(!queue.remove_ready_in(&mut tx, job).await.unwrap());
     assert!(queue.remove_ready_in(&mut tx, other).await.unwrap());
     tx.commit().await.unwrap();
@@ -309,7 +309,7 @@ async fn under_random_concurrent_operations_no_job_is_lost_or_held_twice() {
             for _ in 0..ROUNDS {
                 let fresh = random.below(4);
                 let jobs: Vec<NewJob> = (0..fresh).map(|_| random.job()).collect();
-                let mut tx = pool.begin().await.unwrap();
+                let mut tx = db::begin(&pool).await.unwrap();
                 queue.push_many_in(&mut tx, &jobs).await.unwrap();
                 if random.below(5) == 0 {
                     tx.rollback().await.unwrap();
@@ -319,7 +319,7 @@ async fn under_random_concurrent_operations_no_job_is_lost_or_held_twice() {
                 }
                 let batch = 1 + u32::try_from(random.below(5)).unwrap();
                 for lease in queue.claim(&pool, "w", batch, MINUTE).await.unwrap() {
-                    let mut tx = pool.begin().await.unwrap();
+                    let mut tx = db::begin(&pool).await.unwrap();
                     match random.below(5) {
                         0 => expire(&pool, lease.job_id).await,
                         1 => assert!(queue.retry_in(&mut tx, &lease, Duration::ZERO, true).await.is_ok()),

@@ -60,7 +60,7 @@ async fn as_a_child_claim_and_hang() {
 async fn a_claim_whose_transaction_dies_leaves_the_job_waiting() {
     let (base, queue) = queue_base().await;
     let job = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
     let lease = queue.claim_in(&mut tx, "doomed", 1, MINUTE).await.unwrap().pop().unwrap();
     assert!(claim_one(&base.pool, &Queue::new(queue.name()), "other").await.is_none(), "locked by the claim");

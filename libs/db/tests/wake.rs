@@ -35,7 +35,7 @@ async fn other_queues_and_rolled_back_pushes_wake_nobody() {
     let mut witness = waker.subscribe("gas/bsc");
     deep_asleep(&base.pool, &mut sleeper, queue.name()).await;
     deep_asleep(&base.pool, &mut witness, "gas/bsc").await;
-    let mut tx = base.pool.begin().await.unwrap();
+    let mut tx = db::begin(&base.pool).await.unwrap();
     queue.push_in(&mut tx, uuid::Uuid::now_v7(), Priority::Normal, Due::Now).await.unwrap();
     tx.rollback().await.unwrap();
     push(&base.pool, &queue, Priority::Normal, Due::In(NEVER)).await;

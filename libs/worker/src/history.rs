@@ -149,6 +149,7 @@ impl History {
     /// # Errors
     /// When the file cannot be written.
     pub async fn put_all(&self, records: &[Record]) -> Result<(), HistoryError> {
+        #[allow(clippy::disallowed_methods, reason = "SQLite's takes back a beginning that nobody waits for")]
         let mut transaction = self.pool.begin().await?;
         for record in records {
             sqlx::query("INSERT OR REPLACE INTO records (kind, name, at_ms, body) VALUES (?, ?, ?, ?)")

@@ -104,7 +104,7 @@ fn read(row: &PgRow, aggregate: String, tries: u32) -> Result<Option<Delivery>, 
 pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<Vec<bool>, OutboxError> {
     let (names, tokens): (Vec<&str>, Vec<i64>) =
         outcomes.iter().map(|outcome| (outcome.aggregate.as_str(), outcome.token)).unzip();
-    let mut tx = pool.begin().await?;
+    let mut tx = crate::pool::begin(pool).await?;
     // Locked first, and judged by what the locked rows say: a single statement that waits for a writer would still judge by
     // the lane as it was before, and remove it from under the writer's message.
     let held: Vec<(String, i64)> = sqlx::query_as(include_str!("../../queries/outbox_hold.sql"))

@@ -41,7 +41,7 @@ pub(crate) async fn queue_base() -> (Base, Queue) {
 
 pub(crate) async fn push(pool: &PgPool, queue: &Queue, priority: Priority, due: Due) -> Uuid {
     let job_id = Uuid::now_v7();
-    let mut tx = pool.begin().await.unwrap();
+    let mut tx = db::begin(pool).await.unwrap();
     assert!(queue.push_in(&mut tx, job_id, priority, due).await.unwrap());
     tx.commit().await.unwrap();
     job_id
@@ -51,7 +51,7 @@ pub(crate) async fn push_many(pool: &PgPool, queue: &Queue, count: usize) -> Vec
     let ids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
     let new = |job_id: &Uuid| NewJob { job_id: *job_id, priority: Priority::Normal, due: Due::Now };
     let jobs: Vec<NewJob> = ids.iter().map(new).collect();
-    let mut tx = pool.begin().await.unwrap();
+    let mut tx = db::begin(pool).await.unwrap();
     assert_eq!(queue.push_many_in(&mut tx, &jobs).await.unwrap(), count as u64);
     tx.commit().await.unwrap();
     ids

@@ -21,7 +21,7 @@ impl ChainApp {
 
     /// Takes settings unless they are older than what is known. The loops pick them up by themselves.
     pub async fn put(&self, settings: &Settings) -> Result<(), ChainsError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let taken = repo::put_in(&mut tx, settings).await?;
         if taken {
             db::wake_in(&mut tx, wake::CHAINS).await?;

@@ -72,7 +72,7 @@ impl Lease {
 
     /// Lengthens the holding on its own, when there is nothing to write.
     pub async fn renew(&self, pool: &PgPool) -> Result<Fence, WatchError> {
-        let mut tx = pool.begin().await?;
+        let mut tx = db::begin(pool).await?;
         let fence = self.fence_in(&mut tx).await?;
         tx.commit().await?;
         Ok(fence)

@@ -56,7 +56,7 @@ impl GroupError for WatchError {
 }
 
 async fn write(pool: &PgPool, calls: &[Call]) -> Result<Vec<Result<Put, WatchError>>, WatchError> {
-    let mut tx = pool.begin().await?;
+    let mut tx = db::begin(pool).await?;
     let mut blanks: BTreeMap<JobId, (Watch, &TraceContext)> = BTreeMap::new();
     for call in calls {
         blanks.entry(call.request.job).or_insert_with(|| (blank(&call.request), &call.trace));

@@ -192,7 +192,7 @@ impl ChainLoop {
         if nodes == held.nodes || !(due || problems(&nodes) != problems(&held.nodes)) {
             return Ok(());
         }
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         heads::repo::save_nodes_in(&mut tx, &self.settings.name, &nodes).await?;
         tx.commit().await?;

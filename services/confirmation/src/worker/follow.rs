@@ -88,7 +88,7 @@ impl ChainLoop {
     /// Forgets the ring; everything open is looked up anew. With a reason, verdicts stop until a person has looked.
     async fn restart(&self, held: &mut Held, halt: Option<&str>) -> Result<(), LoopError> {
         let chain = &self.settings.name;
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         if let Some(reason) = halt {
             tracing::error!(%chain, reason, "chain halted");
@@ -108,7 +108,7 @@ impl ChainLoop {
 
     async fn write(&self, held: &mut Held, ring: &HeadRing, changes: Changes) -> Result<(), LoopError> {
         let chain = &self.settings.name;
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         let mut events = undo_in(&mut tx, chain, &changes.undone).await?;
         events.extend(sight_in(&mut tx, chain, &changes.appended).await?);

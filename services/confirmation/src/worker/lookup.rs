@@ -74,7 +74,7 @@ impl ChainLoop {
             next.push((*job, *version, if complete || overdue { interval } else { SOON.min(interval) }));
         }
         let chain = &self.settings.name;
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         place_in(&mut tx, chain, &places).await?;
         sqlx::query(include_str!("../../queries/lookup_next.sql"))

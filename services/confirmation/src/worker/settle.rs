@@ -113,7 +113,7 @@ impl ChainLoop {
 
     /// Says on every included watch why its verdict is late.
     async fn delay_all(&self, held: &Held, reason: &str) -> Result<(), LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         held.lease.fence_in(&mut tx).await?;
         sqlx::query(
             "UPDATE watches SET delayed_reason = $2, version = version + 1
@@ -146,7 +146,7 @@ impl ChainLoop {
         let reason =
             format!("block {} ({}) was final and is not on the chain any more", was.number, was.hash);
         let lowest = held.ring.lowest().map_or(0, |head| head.number);
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         let gone: Vec<Evidence> = ended_since_in(&mut tx, self.settings.name.as_str(), lowest)
             .await?
@@ -199,7 +199,7 @@ impl ChainLoop {
             return Ok(true);
         }
         let chain = &self.settings.name;
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         if fence.halted_reason.is_some() {
             held.note(fence);
@@ -232,7 +232,7 @@ impl ChainLoop {
         if held.final_block.is_some_and(|known| known.number >= asof.number) {
             return Ok(());
         }
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         heads::save_final_in(&mut tx, &self.settings.name, BlockRef::from(*asof)).await?;
         tx.commit().await?;

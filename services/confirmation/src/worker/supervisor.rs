@@ -141,7 +141,7 @@ async fn refuse(parts: &Parts, settings: &Settings, error: &EdgeError) {
         .map(|node| crate::heads::NodeStanding { node, number: 0, hash: None, problem: error.to_string() })
         .collect();
     let written = async {
-        let mut tx = parts.pool.begin().await?;
+        let mut tx = db::begin(&parts.pool).await?;
         crate::heads::repo::save_nodes_in(&mut tx, &settings.name, &nodes).await?;
         tx.commit().await?;
         Ok::<(), LoopError>(())

@@ -179,7 +179,7 @@ impl ChainLoop {
     }
 
     async fn close(&self, held: &mut Held, watch: &Watch, event: Event) -> Result<bool, LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         // A transaction that was added while the nodes were asked is not covered by their answer.
         let known = repo::load_in(&mut tx, &[watch.job]).await?.pop();
@@ -202,7 +202,7 @@ impl ChainLoop {
         hash: TxHash,
         block: BlockRef,
     ) -> Result<(), LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         place_in(&mut tx, &self.settings.name, &[(hash, block, job)]).await?;
         let evidence = vec![Evidence { job, event: Event::Seen { tx: hash, block } }];
@@ -214,7 +214,7 @@ impl ChainLoop {
     }
 
     async fn delay(&self, held: &mut Held, job: JobId, reason: String) -> Result<(), LoopError> {
-        let mut tx = self.parts.pool.begin().await?;
+        let mut tx = db::begin(&self.parts.pool).await?;
         let fence = held.lease.fence_in(&mut tx).await?;
         repo::set_delayed_in(&mut tx, &self.settings.name, &[(job, reason)]).await?;
         tx.commit().await?;

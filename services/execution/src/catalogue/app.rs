@@ -29,7 +29,7 @@ impl Catalogue {
 
     /// Creates or replaces a chain. Storing what is stored already changes and tells nothing.
     pub async fn put_chain(&self, chain: Chain) -> Result<Chain, CatalogueError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         if let Some(known) = repo::lock_chain_in(&mut tx, &chain.name).await? {
             known.may_become(&chain)?;
             if known.same_as(&chain) {
@@ -48,7 +48,7 @@ impl Catalogue {
 
     /// Creates or replaces an asset on a chain.
     pub async fn put_asset(&self, asset: NewAsset) -> Result<Asset, CatalogueError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let chain = repo::lock_chain_in(&mut tx, &asset.chain)
             .await?
             .ok_or_else(|| CatalogueError::NoChain(asset.chain.clone()))?;

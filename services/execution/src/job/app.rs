@@ -77,7 +77,7 @@ impl Jobs {
         queue: &Queue,
         leases: &[Lease],
     ) -> Result<BTreeMap<JobId, String>, JobError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held: Vec<Uuid> = queue.guard_many_in(&mut tx, leases).await?;
         let now = wallet::repo::lock_selection_in(&mut tx, chain).await?;
         let mut jobs = repo::by_ids(&mut *tx, &held).await?;
@@ -145,7 +145,7 @@ async fn enqueue_group(
     let mut tries = 0;
     loop {
         let written = async {
-            let mut tx = pool.begin().await?;
+            let mut tx = db::begin(pool).await?;
             let answers = enqueue::enqueue_in(&mut tx, news, max_tries).await?;
             crash_point("execution.before_enqueue");
             tx.commit().await?;

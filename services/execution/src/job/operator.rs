@@ -38,7 +38,7 @@ impl Jobs {
     }
 
     async fn ask(&self, id: JobId, event: &Event) -> Result<Job, JobError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let job = repo::lock_in(&mut tx, id).await?;
         if let Step::Changed(change) = job.standing().apply(event)? {
             apply_in(&mut tx, &job, &change, &self.config.schedule, Closing::default()).await?;
@@ -51,7 +51,7 @@ impl Jobs {
     /// Takes over a payment on its way: a confirming job whose transaction is watched. Nothing is ever signed for it.
     pub async fn import(&self, new: &ImportedJob) -> Result<JobId, JobError> {
         let wrong = |field, problem: String| JobError::Invalid { field, problem };
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         wallet::repo::lock_selection_in(&mut tx, &new.chain).await?;
         let chain = catalogue::repo::chain(&mut *tx, &new.chain).await?;
         let assets = catalogue::repo::assets(&mut *tx, Some(&new.chain)).await?;

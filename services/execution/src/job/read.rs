@@ -79,7 +79,7 @@ impl Jobs {
         let settings = catalogue::repo::chain(&self.pool, chain).await?.ok_or_else(missing)?;
         let address = Address::parse(settings.kind.address_format(), address)
             .map_err(|error| JobError::Invalid { field: "address", problem: error.to_string() })?;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         if !lane::repo::resume(&mut *tx, chain, &address).await? {
             return Err(missing());
         }

@@ -23,7 +23,7 @@ pub struct Renewal {
 impl Jobs {
     /// Takes new approvals and lets the job go on with them. A replay changes nothing.
     pub async fn renew_approvals(&self, renewal: &Renewal) -> Result<JobId, JobError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let id = repo::by_withdrawal(&mut *tx, renewal.withdrawal).await?.map(|job| job.id);
         let id = id.ok_or_else(|| JobError::NoJob(renewal.withdrawal.to_string()))?;
         let job = repo::lock_in(&mut tx, id).await?;

@@ -33,7 +33,7 @@ pub(super) async fn record_group(
     config: &JobsConfig,
     verdicts: &[Verdict],
 ) -> Result<Vec<Answer<()>>, JobError> {
-    let mut tx = pool.begin().await?;
+    let mut tx = db::begin(pool).await?;
     let plain = plain_in(&mut tx, verdicts).await?;
     let settled: HashSet<Uuid> = plain.iter().map(|plain| plain.verdict.id).collect();
     settle_in(&mut tx, plain).await?;

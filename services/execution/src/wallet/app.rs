@@ -24,7 +24,7 @@ impl Wallets {
 
     /// Registers an operation wallet, or changes its role, status or label.
     pub async fn put(&self, wallet: NewWallet) -> Result<OperationWallet, WalletError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let chain = catalogue::repo::lock_chain_in(&mut tx, &wallet.chain)
             .await?
             .ok_or_else(|| WalletError::NoChain(wallet.chain.clone()))?;
@@ -89,7 +89,7 @@ impl Wallets {
         // A contract that gives no balance says nothing; what was known stays.
         let read: Vec<_> =
             keys.into_iter().zip(balances).filter_map(|(key, balance)| Some((key, balance?))).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let grown = repo::record_balances_in(&mut tx, &read, block).await?;
         if !grown.is_empty() {
             let woken = wake_blocked_in(&mut tx, chain).await?;

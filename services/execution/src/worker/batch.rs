@@ -54,7 +54,7 @@ pub(super) struct Bench {
 impl Bench {
     /// Claims jobs and says so in their rows, in one transaction.
     pub(super) async fn claim(&self, owner: &str) -> Result<Vec<Item>, WorkError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let leases = self.queue.claim_in(&mut tx, owner, self.config.batch, self.config.lease).await?;
         if leases.is_empty() {
             // Expired leases may have been put back all the same.
@@ -96,7 +96,7 @@ impl Bench {
         // Rows are locked in the order of ids everywhere, so that nobody waits in a circle.
         ended.sort_by_key(|(item, _)| item.job.id);
         let leases: Vec<Lease> = ended.iter().map(|(item, _)| item.lease.clone()).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, &leases).await?;
         for (item, event) in ended.iter().filter(|(item, _)| held.contains(&item.lease.job_id)) {
             let job = repo::lock_in(&mut tx, item.job.id).await?;
@@ -126,7 +126,7 @@ impl Bench {
 
     /// Puts back what is still held at the end of a batch. Running a job once more than needed is harmless.
     pub(super) async fn give_back(&self, leases: &[Lease]) -> Result<(), WorkError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held = self.queue.complete_many_in(&mut tx, leases).await?;
         let again: Vec<NewJob> = leases
             .iter()

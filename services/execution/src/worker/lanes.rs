@@ -97,7 +97,7 @@ impl LaneWorker {
         (mined, pending): (u64, u64),
         gaps: &[u64],
     ) -> Result<usize, WorkError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let mut state = lanes::lock_in(&mut tx, &self.chain, address, mined, pending).await?;
         let mut taken = Vec::new();
         for nonce in gaps {

@@ -101,7 +101,7 @@ impl ResendWorker {
 
     async fn record(&self, due: &[Due], sent: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
         let outcome = |due: &Due| sent.get(&due.hash).map(|sent| &sent.merged);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let sends: Vec<_> = due.iter().map(|due| (due.attempt, outcome(due))).collect();
         note_sends_in(&mut tx, &sends).await?;
         tx.commit().await?;
@@ -113,7 +113,7 @@ impl ResendWorker {
                 Advice::Bump => self.ask_for_bump(due.job).await?,
                 Advice::ResendSame | Advice::LookUp => {}
                 Advice::Replace => {
-                    let mut tx = self.pool.begin().await?;
+                    let mut tx = db::begin(&self.pool).await?;
                     let attempt = AttemptId::from_uuid(due.attempt);
                     reject_in(&mut tx, &self.config, (due.job, attempt), outcome).await?;
                     tx.commit().await?;
@@ -125,7 +125,7 @@ impl ResendWorker {
 
     /// Shows whether a confirming job waits for money, and tells intent when that changed.
     async fn reflect(&self, id: JobId, blocked: Option<String>) -> Result<(), WorkError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let changed = sqlx::query(
             "UPDATE jobs SET blocked_reason = $2, updated_at = now()
              WHERE id = $1 AND status = 'confirming' AND blocked_reason IS DISTINCT FROM $2",
@@ -141,7 +141,7 @@ impl ResendWorker {
     }
 
     async fn ask_for_bump(&self, id: JobId) -> Result<(), WorkError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let job = repo::lock_in(&mut tx, id).await?;
         if job.state == State::Confirming && job.wanted.is_none() {
             let wanted = if job.cancel_reason.is_some() { Wanted::Cancel } else { Wanted::Bump };

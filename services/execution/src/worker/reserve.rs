@@ -69,7 +69,7 @@ impl Bench {
         priced: Vec<Priced>,
     ) -> Result<Reserved, WorkError> {
         let chain = &self.chain.settings.name;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let leases: Vec<Lease> = priced.iter().map(|one| one.item.lease.clone()).collect();
         let mut ours = self.held_in(&mut tx, &leases).await?;
         ours = still_wanted_in(&mut tx, &ours).await?;
@@ -136,7 +136,7 @@ impl Bench {
         cost: RawAmount,
     ) -> Result<Option<Work>, WorkError> {
         let (Some(nonce), Some(payer)) = (item.job.nonce, item.job.payer.clone()) else { return Ok(None) };
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, std::slice::from_ref(&item.lease)).await?;
         if !held.contains(&item.lease.job_id) {
             return Ok(None);

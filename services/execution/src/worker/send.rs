@@ -48,7 +48,7 @@ impl Bench {
 
     async fn confirm(&self, work: &[Work], outcomes: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
         let leases: Vec<Lease> = work.iter().map(|work| work.item.lease.clone()).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, &leases).await?;
         let ours: Vec<&Work> = work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
         let outcome =

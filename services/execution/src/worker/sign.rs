@@ -126,7 +126,7 @@ impl Bench {
             return Ok(signed);
         }
         let leases: Vec<Lease> = signed.iter().map(|work| work.item.lease.clone()).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, &leases).await?;
         let ours = || signed.iter().filter(|work| held.contains(&work.item.lease.job_id));
         let bytes = |work: &Work| work.attempt.raw.clone().unwrap_or_default();

@@ -210,7 +210,7 @@ impl WithdrawalWorker {
             })
             .collect();
         let leases: Vec<Lease> = items.iter().map(|item| item.lease.clone()).collect();
-        let mut tx = bench.pool.begin().await?;
+        let mut tx = db::begin(&bench.pool).await?;
         bench.queue.complete_many_in(&mut tx, &leases).await?;
         bench.queue.push_many_in(&mut tx, &again).await?;
         tx.commit().await?;

@@ -22,7 +22,7 @@ impl Policies {
 
     /// Creates or replaces the policy of an asset. Requests made before keep the number of approvals they were given.
     pub async fn put(&self, draft: Draft, by: &str) -> Result<Policy, PolicyError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let Some(entry) = catalogue::repo::find_in(&mut tx, &draft.chain, &draft.asset).await? else {
             return Err(PolicyError::AssetUnknown { chain: draft.chain, asset: draft.asset });
         };

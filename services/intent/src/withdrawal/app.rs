@@ -47,7 +47,7 @@ impl Withdrawals {
 
     /// Stores a request, or returns the one that the same caller stored before under the same key.
     pub async fn create(&self, draft: Draft, requested_by: &str) -> Result<Withdrawal, WithdrawalError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let mut wrong = Vec::new();
         let key =
             IdempotencyKey::parse(&draft.idempotency_key).map_err(|violation| wrong.push(violation)).ok();
@@ -132,7 +132,7 @@ impl Withdrawals {
         draft: ImportDraft,
         requested_by: &str,
     ) -> Result<Withdrawal, WithdrawalError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         match repo::find_in(&mut tx, draft.id).await {
             Ok(stored) => return draft.replay(stored),
             Err(WithdrawalError::NotFound(_)) => {}

@@ -87,7 +87,7 @@ impl Withdrawals {
         actor: &str,
         admit: impl FnOnce(&Withdrawal) -> Result<(), WithdrawalError>,
     ) -> Result<Withdrawal, WithdrawalError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let mut withdrawal = repo::lock_in(&mut tx, id).await?;
         admit(&withdrawal)?;
         let now = time_of_change(&mut tx, &withdrawal).await?;

@@ -83,7 +83,7 @@ impl GroupError for WithdrawalError {
 type Answer = Result<Told, WithdrawalError>;
 
 async fn write(pool: &PgPool, approvers: &Approvers, calls: &[Call]) -> Result<Vec<Answer>, WithdrawalError> {
-    let mut tx = pool.begin().await?;
+    let mut tx = db::begin(pool).await?;
     let mut session = Session::load(&mut tx, calls).await?;
     let mut answers = Vec::with_capacity(calls.len());
     for call in calls {

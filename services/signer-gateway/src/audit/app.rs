@@ -54,7 +54,7 @@ impl Audit {
     /// Recomputes the whole chain in one snapshot, and compares it with the signing records and a noted head.
     pub async fn verify(&self, anchor: Option<Head>) -> Result<Report, AuditError> {
         let started = Instant::now();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut *tx).await?;
         let mut verifier = Verifier::new(anchor);
         let stored = repo::head_in(&mut tx).await?;

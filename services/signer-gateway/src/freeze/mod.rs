@@ -43,7 +43,7 @@ impl Freezes {
             return Err(FreezeError::Reason);
         }
         let scope = chain.map_or(ALL, ChainName::as_str);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         audit::append_in(&mut tx, vec![draft(caller, "freeze", scope, Some(reason))]).await?;
         sqlx::query(
             "INSERT INTO freezes (chain, reason, frozen_by) VALUES ($1, $2, $3) ON CONFLICT (chain) DO NOTHING",
@@ -62,7 +62,7 @@ impl Freezes {
     /// Lets signing go on.
     pub async fn unfreeze(&self, caller: &str, chain: Option<&ChainName>) -> Result<(), FreezeError> {
         let scope = chain.map_or(ALL, ChainName::as_str);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         audit::append_in(&mut tx, vec![draft(caller, "unfreeze", scope, None)]).await?;
         sqlx::query("DELETE FROM freezes WHERE chain = $1").bind(scope).execute(&mut *tx).await?;
         tx.commit().await?;

@@ -166,7 +166,7 @@ impl Groups {
         let id = WalletGroupId::new();
         let fingerprint = fingerprint(seed)?;
         let sealed = opened.seal.seal(seed.expose(), SealContext::current(id)).await?;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let new = NewGroup {
             id,
             name: intake.name.as_str(),
@@ -266,7 +266,7 @@ impl Groups {
     }
 
     async fn note(&self, draft: Draft) -> Result<(), GroupError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         audit::append_in(&mut tx, vec![draft]).await?;
         Ok(tx.commit().await?)
     }

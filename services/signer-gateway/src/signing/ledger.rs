@@ -164,9 +164,14 @@ impl Clerk {
 
 impl Clerk {
     async fn decide(&self, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
-        match tokio::time::timeout(self.patience, decide_batch(&self.pool, batch)).await {
+        let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
+        match tokio::time::timeout(self.patience, decide_batch(&mut connection, batch)).await {
             Ok(decided) => decided,
-            Err(_) => Err(SigningError::LedgerUnavailable),
+            Err(_) => {
+                // Whatever is open on it must not become part of the next batch.
+                connection.close_on_drop();
+                Err(SigningError::LedgerUnavailable)
+            }
         }
     }
 
@@ -186,9 +191,11 @@ fn is_outage(error: &SigningError) -> bool {
 
 /// Judges, signs and commits a batch; the answers are in its order. First without a lock: when the head has not moved
 /// between load and save, nothing the batch was judged by has changed. If it has, once more under the head's lock.
-async fn decide_batch(pool: &PgPool, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
-    let mut connection = pool.acquire().await.map_err(SigningError::Ledger)?;
-    if let Some(answers) = try_batch(&mut connection, batch).await? {
+async fn decide_batch(
+    connection: &mut PgConnection,
+    batch: &[&Prepared],
+) -> Result<Vec<Answer>, SigningError> {
+    if let Some(answers) = try_batch(connection, batch).await? {
         return Ok(answers);
     }
     metrics::counter!("bursar_signer_head_conflicts_total").increment(1);

@@ -102,7 +102,7 @@ impl Wallets {
     /// Registers a wallet; a second time changes nothing.
     pub async fn register(&self, caller: &str, wallet: &OperationWallet) -> Result<(), WalletError> {
         let checked = self.check(wallet).await;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = db::begin(&self.pool).await?;
         let outcome = match checked {
             Ok(()) => repo::insert_in(&mut tx, caller, wallet).await,
             Err(error) => Err(error),

@@ -48,7 +48,7 @@ async fn requests_that_waited_when_it_was_sealed_are_not_signed_afterwards() {
     let gateway = Gateway::start().await;
     let pool = gateway.database.pool().await;
     // Nothing can be decided while the log's head is held: the first request waits there, the others behind it.
-    let mut held = pool.begin().await.expect("begun");
+    let mut held = db::begin(&pool).await.expect("begun");
     sqlx::query("SELECT FROM audit_head FOR UPDATE").execute(&mut *held).await.expect("held");
     let waiting = || async {
         let count: i64 = sqlx::query_scalar(

@@ -39,7 +39,7 @@ async fn fill(pool: &PgPool, jobs: usize) -> Result<()> {
         let count = left.min(PUSHED_AT_ONCE);
         let new = || NewJob { job_id: Uuid::now_v7(), priority: Priority::Normal, due: Due::Now };
         let jobs: Vec<NewJob> = std::iter::repeat_with(new).take(count).collect();
-        let mut tx = pool.begin().await?;
+        let mut tx = db::begin(pool).await?;
         queue.push_many_in(&mut tx, &jobs).await?;
         tx.commit().await?;
         left -= count;
