@@ -20,7 +20,7 @@ pub mod wake;
 pub use cas::{Conflict, expect_one};
 pub use error::{DbError, Fault, classify, constraint};
 pub use group::{Group, GroupError};
-pub use pool::{DatabaseConfig, begin, connect, connect_lazy, ping};
+pub use pool::{DatabaseConfig, begin, connect, connect_lazy, few, ping};
 pub use queue::{Due, Lease, Queue, QueueError};
 pub use wake::{Sleeper, Wake, Waker, wake_in};
 

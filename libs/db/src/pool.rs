@@ -142,6 +142,16 @@ pub fn connect_lazy(config: &DatabaseConfig) -> Result<PgPool, DbError> {
     Ok(config.pool_options().connect_lazy_with(config.options()?))
 }
 
+/// Connections of their own for loops that write all day with the same few statements: nobody else keeps them waiting, and
+/// each statement is planned once per connection. Not for lists: with filters that may be absent, one plan does not fit all.
+/// To be made on the runtime that will use them.
+#[must_use]
+pub fn few(shared: &PgPool, connections: u32) -> PgPool {
+    let options = shared.connect_options();
+    let options = options.as_ref().clone().options([("plan_cache_mode", "force_generic_plan")]);
+    shared.options().clone().max_connections(connections).connect_lazy_with(options)
+}
+
 /// Begins a transaction. In a task of its own, because the beginning must not be cancelled: a caller that went away between
 /// `BEGIN` and its answer would leave a transaction that the pool does not know of, and what the next one writes on that
 /// connection without a transaction would be acknowledged and then lost with it.

@@ -10,11 +10,13 @@ use serde_json::Value;
 use tracing::{
     Event, Subscriber,
     field::{Field, Visit},
+    span::Record,
 };
 use tracing_subscriber::{
+    field::RecordFields,
     fmt::{
         FmtContext, FormatEvent, FormatFields, FormattedFields,
-        format::{JsonFields, Writer},
+        format::Writer,
         time::{FormatTime as _, SystemTime},
     },
     registry::LookupSpan,
@@ -34,13 +36,13 @@ impl JsonLines {
     }
 }
 
-impl<S> FormatEvent<S, JsonFields> for JsonLines
+impl<S> FormatEvent<S, SpanFields> for JsonLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn format_event(
         &self,
-        ctx: &FmtContext<'_, S, JsonFields>,
+        ctx: &FmtContext<'_, S, SpanFields>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -57,9 +59,9 @@ where
         for span in ctx.event_scope().into_iter().flatten() {
             names.push(span.name());
             let extensions = span.extensions();
-            let Some(fields) = extensions.get::<FormattedFields<JsonFields>>() else { continue };
-            if let Ok(Value::Object(fields)) = serde_json::from_str(fields) {
-                fields.into_iter().for_each(|(key, value)| line.put(&key, value));
+            let Some(fields) = extensions.get::<FormattedFields<SpanFields>>() else { continue };
+            for (key, value) in members(fields) {
+                line.put(&key, value);
             }
         }
         if !names.is_empty() {
@@ -72,6 +74,28 @@ where
         }
         line.write(&mut writer)
     }
+}
+
+/// The fields of a span as members of a JSON object, each with a comma before it, in the order in which they were recorded.
+/// Recording another one only appends: most spans never see a line, and reading the object back each time would cost them more
+/// than all else. A field recorded twice is there twice, and the later one counts.
+pub(crate) struct SpanFields;
+
+impl<'writer> FormatFields<'writer> for SpanFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut line = Line::default();
+        fields.record(&mut line);
+        line.0.into_iter().try_for_each(|(key, value)| write!(writer, ",{}:{value}", Value::String(key)))
+    }
+
+    fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
+        self.format_fields(current.as_writer(), fields)
+    }
+}
+
+fn members(fields: &str) -> serde_json::Map<String, Value> {
+    let object = format!("{{{}}}", fields.strip_prefix(',').unwrap_or_default());
+    serde_json::from_str(&object).unwrap_or_default()
 }
 
 /// A line being put together. In the order of insertion, because people read these lines too.
@@ -227,7 +251,7 @@ mod tests {
     fn logged(level: LevelFilter, act: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let lines = tracing_subscriber::fmt::layer()
-            .fmt_fields(JsonFields::new())
+            .fmt_fields(SpanFields)
             .event_format(JsonLines::new("test"))
             .with_writer(buffer.clone())
             .with_filter(level);
@@ -258,6 +282,21 @@ mod tests {
         assert_eq!(line["span"], "outer > inner");
         assert_eq!(line["trace_id"].as_str().unwrap().len(), 32);
         assert!(line.get("otel.kind").is_none());
+    }
+
+    #[test]
+    fn fields_recorded_later_are_added_and_the_last_of_a_name_counts() {
+        let text = logged(LevelFilter::INFO, || {
+            let span = tracing::info_span!("call", code = tracing::field::Empty, quoted = "a \"b\"", n = 1);
+            span.record("code", "OK");
+            span.record("n", 2);
+            span.in_scope(|| tracing::info!("answered"));
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&line["code"], &line["quoted"], &line["n"]),
+            (&"OK".into(), &"a \"b\"".into(), &2.into())
+        );
     }
 
     #[test]

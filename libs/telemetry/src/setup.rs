@@ -12,11 +12,9 @@ use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
-use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::filter_fn, fmt::format::JsonFields, layer::SubscriberExt as _, reload,
-};
+use tracing_subscriber::{EnvFilter, Layer, Registry, filter::filter_fn, layer::SubscriberExt as _, reload};
 
-use crate::format::{JsonLines, TextLines};
+use crate::format::{JsonLines, SpanFields, TextLines};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -196,7 +194,7 @@ fn install(config: &TelemetryConfig) -> Result<State, TelemetryError> {
     let (filter, handle) = reload::Layer::new(effective_filter(&config.filter)?);
     let lines = if wants_json(config.log_format) {
         tracing_subscriber::fmt::layer()
-            .fmt_fields(JsonFields::new())
+            .fmt_fields(SpanFields)
             .event_format(JsonLines::new(&config.service_name))
             .with_writer(std::io::stderr)
             .boxed()

@@ -59,7 +59,7 @@ impl service::Service for Confirmation {
         let waker = Waker::start(&pool);
         let courier =
             Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
-        let relay = Relay::new(pool.clone(), courier, RelayConfig::default());
+        let relay = Relay::new(db::few(&pool, 3), courier, RelayConfig::default());
         ctx.spawn("outbox relay", {
             let waker = waker.clone();
             move |stop| async move {
@@ -130,7 +130,12 @@ impl service::Service for Confirmation {
 /// What the loops over chains need.
 fn parts(ctx: &Context<Config>, owner: String) -> Parts {
     let config = ctx.config();
-    Parts { pool: ctx.pool(), key: config.attestation.clone(), follow: config.follow.clone(), owner }
+    Parts {
+        pool: db::few(&ctx.pool(), 6),
+        key: config.attestation.clone(),
+        follow: config.follow.clone(),
+        owner,
+    }
 }
 
 /// Under an orchestrator one incarnation of a worker runs at a time, so that its id is a name that no other process has and

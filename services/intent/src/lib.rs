@@ -104,7 +104,7 @@ fn start_loops(
     execution: ::rpc::Client,
 ) {
     let waker = Waker::start(&ctx.pool());
-    let relay = Relay::new(ctx.pool(), ToExecution::new(execution), RelayConfig::default());
+    let relay = Relay::new(db::few(&ctx.pool(), 3), ToExecution::new(execution), RelayConfig::default());
     let listener = waker.clone();
     ctx.spawn("outbox relay", move |stop| async move {
         relay.run(&listener, stop).await;

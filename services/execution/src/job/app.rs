@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use db::{Lease, Queue};
+use db::{Group, Lease, Queue};
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use sqlx::{PgConnection, PgPool};
@@ -13,7 +13,7 @@ use types::{ChainName, JobId};
 use uuid::Uuid;
 
 use super::enqueue::{self, NewWithdrawal};
-use super::group::{Answer, Group};
+use super::error::Answer;
 use super::write::Schedule;
 use super::{Job, JobError, Verdict, repo, settle};
 use crate::catalogue;
@@ -22,6 +22,8 @@ use crate::wallet;
 
 /// After a conflict the batch is tried again this often.
 const TRIES: u32 = 3;
+/// For the groups of calls and the workers, which use one each for a moment.
+const HOT_CONNECTIONS: u32 = 8;
 
 #[derive(Debug, Clone)]
 pub struct JobsConfig {
@@ -35,29 +37,33 @@ pub struct JobsConfig {
 pub struct Jobs {
     pub(super) pool: PgPool,
     pub(super) config: JobsConfig,
-    enqueueing: Group<NewWithdrawal, JobId>,
-    verdicts: Group<Verdict, ()>,
+    /// For what is done all day; lists have the other.
+    hot: PgPool,
+    enqueueing: Group<NewWithdrawal, JobId, JobError>,
+    verdicts: Group<Verdict, (), JobError>,
 }
 
 impl Jobs {
     /// Starts the writers that take calls in groups; they end with the last clone.
     pub fn start(pool: PgPool, config: JobsConfig) -> Self {
         let max_tries = config.schedule.tries.max_tries;
-        let writing = pool.clone();
+        let hot = db::few(&pool, HOT_CONNECTIONS);
+        let writing = hot.clone();
         let enqueueing = Group::start("enqueue", move |news: Arc<[NewWithdrawal]>| {
             let pool = writing.clone();
             async move { enqueue_group(&pool, max_tries, &news).await }
         });
-        let (writing, rules) = (pool.clone(), config.clone());
+        let (writing, rules) = (hot.clone(), config.clone());
         let verdicts = Group::start("verdict", move |verdicts: Arc<[Verdict]>| {
             let (pool, rules) = (writing.clone(), rules.clone());
             async move { settle::record_group(&pool, &rules, &verdicts).await }
         });
-        Self { pool, config, enqueueing, verdicts }
+        Self { pool, config, hot, enqueueing, verdicts }
     }
 
-    pub fn pool(&self) -> &PgPool {
-        &self.pool
+    /// The connections of workers.
+    pub fn hot(&self) -> &PgPool {
+        &self.hot
     }
 
     /// Takes an approved withdrawal. Idempotent by its id.
@@ -77,7 +83,7 @@ impl Jobs {
         queue: &Queue,
         leases: &[Lease],
     ) -> Result<BTreeMap<JobId, String>, JobError> {
-        let mut tx = db::begin(&self.pool).await?;
+        let mut tx = db::begin(&self.hot).await?;
         let held: Vec<Uuid> = queue.guard_many_in(&mut tx, leases).await?;
         let now = wallet::repo::lock_selection_in(&mut tx, chain).await?;
         let mut jobs = repo::by_ids(&mut *tx, &held).await?;

@@ -28,8 +28,6 @@ pub enum JobError {
     Illegal(#[from] IllegalTransition),
     #[error("somebody else changed the job at the same time")]
     Conflict,
-    #[error("the service is shutting down")]
-    Closing,
     #[error("the database does not answer")]
     Unavailable,
     #[error("a stored document cannot be written or read")]
@@ -54,13 +52,26 @@ impl JobError {
             | Self::ForeignHash { .. }
             | Self::Illegal(_)
             | Self::Document(_) => false,
-            Self::Conflict | Self::Closing | Self::Unavailable => true,
+            Self::Conflict | Self::Unavailable => true,
             Self::Database(source) => db::classify(source).is_transient(),
             Self::Queue(source) => source.is_transient(),
             Self::Outbox(source) => source.is_transient(),
         }
     }
 }
+
+impl db::GroupError for JobError {
+    fn retry(&self) -> bool {
+        JobError::retry(self)
+    }
+
+    fn not_now() -> Self {
+        Self::Unavailable
+    }
+}
+
+/// What one call of a group is answered.
+pub(super) type Answer<R> = Result<R, JobError>;
 
 impl From<JobError> for Status {
     fn from(error: JobError) -> Self {
@@ -74,7 +85,6 @@ impl From<JobError> for Status {
             JobError::ForeignHash { .. } => invalid("tx_hash", error.to_string()),
             JobError::Illegal(_) => failed_precondition("ILLEGAL_TRANSITION", error.to_string()),
             JobError::Conflict => rpc::error::aborted(reason::CONFLICT, error.to_string()),
-            JobError::Closing => unavailable(reason::DRAINING, error.to_string(), LATER),
             JobError::Unavailable => unavailable(reason::DEPENDENCY_UNAVAILABLE, error.to_string(), LATER),
             JobError::Document(_) | JobError::Database(_) | JobError::Queue(_) | JobError::Outbox(_) => {
                 if error.retry() {

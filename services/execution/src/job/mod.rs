@@ -5,7 +5,6 @@ mod attempt;
 mod domain;
 mod enqueue;
 mod error;
-mod group;
 mod model;
 mod operator;
 pub(crate) mod read;

@@ -11,7 +11,7 @@ use telemetry::crash_point;
 use types::{JobId, TxHash};
 use uuid::Uuid;
 
-use super::group::Answer;
+use super::error::Answer;
 use super::verdict::record_in;
 use super::{
     Again, Attempt, AttemptStatus, Change, Event, Evidence, Finding, Job, JobError, JobsConfig, NonceFate,

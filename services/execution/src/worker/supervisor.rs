@@ -128,7 +128,7 @@ fn begin(parts: &Parts, chain: &ChainName, stop: &CancellationToken) -> Running 
         let round = Loop::new(format!("withdrawal/{chain}/{index}"), LONGEST_SLEEP).woken_by(sleeper);
         loops.push(start(format!("withdrawal/{chain}/{index}"), round, worker, &stop));
     }
-    let pool = parts.jobs.pool().clone();
+    let pool = parts.jobs.hot().clone();
     let resend =
         ResendWorker::new(pool.clone(), chain.clone(), parts.chains.clone(), Arc::clone(&parts.config));
     loops.push(plain("resend", chain, ResendWorker::EVERY, resend, &stop));

@@ -75,7 +75,7 @@ impl WithdrawalWorker {
     async fn bench(&self) -> Result<Option<Bench>, WorkError> {
         let Some(chain) = self.chains.get(&self.chain).await? else { return Ok(None) };
         Ok(Some(Bench {
-            pool: self.jobs.pool().clone(),
+            pool: self.jobs.hot().clone(),
             queue: self.queue.clone(),
             chain,
             signer: self.signer.clone(),

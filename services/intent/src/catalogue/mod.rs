@@ -7,5 +7,5 @@ pub mod error;
 pub mod repo;
 
 pub use app::Catalogue;
-pub use domain::Entry;
+pub use domain::{Entry, Standing};
 pub use error::CatalogueError;

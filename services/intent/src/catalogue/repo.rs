@@ -1,6 +1,6 @@
 //! SQL of the catalogue's copy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use sqlx::{FromRow, PgConnection};
 use types::{Address, AddressFormat, AssetSymbol, ChainName, Decimals};
@@ -9,8 +9,10 @@ use super::domain::{Entry, Standing};
 use super::error::CatalogueError;
 
 const PUT: &str = include_str!("../../queries/catalogue_put.sql");
-const STANDING: &str = "SELECT coalesce(bool_or(contract_address = $2), false), \
-                        coalesce(bool_or($2 = ANY (own_addresses)), false) FROM catalogue_entries WHERE chain = $1";
+const STANDINGS: &str = "SELECT asked.place, coalesce(bool_or(entry.contract_address = asked.address), false), \
+                         coalesce(bool_or(asked.address = ANY (entry.own_addresses)), false) \
+                         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (chain, address, place) \
+                         JOIN catalogue_entries AS entry ON entry.chain = asked.chain GROUP BY asked.place";
 const FIND: &str = "SELECT chain, asset, address_format, decimals, contract_address, enabled, min_withdrawal_raw::text, \
                     revision FROM catalogue_entries WHERE chain = $1 AND asset = $2";
 
@@ -90,20 +92,27 @@ pub async fn find_in(
     row.map(Entry::try_from).transpose()
 }
 
-/// What an address is to us. Looked up over all assets of the chain: an operation wallet holds more than one of them, and a
-/// token sent to another token's contract is lost as well.
-pub async fn standing_in(
+/// What addresses are to us; those that are nothing to us are left out. Looked up over all assets of the chain: an operation
+/// wallet holds more than one of them, and a token sent to another token's contract is lost as well.
+pub async fn standings_in(
     connection: &mut PgConnection,
-    chain: &ChainName,
-    address: &Address,
-) -> Result<Standing, CatalogueError> {
-    let (contract, own): (bool, bool) =
-        sqlx::query_as(STANDING).bind(chain.as_str()).bind(address.to_string()).fetch_one(connection).await?;
-    Ok(match (contract, own) {
-        (true, _) => Standing::Contract,
-        (false, true) => Standing::Own,
-        (false, false) => Standing::Foreign,
-    })
+    asked: HashSet<(ChainName, Address)>,
+) -> Result<HashMap<(ChainName, Address), Standing>, CatalogueError> {
+    let asked: Vec<(ChainName, Address)> = asked.into_iter().collect();
+    let rows: Vec<(i64, bool, bool)> = sqlx::query_as(STANDINGS)
+        .bind(asked.iter().map(|(chain, _)| chain.as_str()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|(_, address)| address.to_string()).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    let known = rows.into_iter().filter_map(|(place, contract, own)| {
+        let named = asked.get(usize::try_from(place).ok()?.checked_sub(1)?)?.clone();
+        match (contract, own) {
+            (true, _) => Some((named, Standing::Contract)),
+            (false, true) => Some((named, Standing::Own)),
+            (false, false) => None,
+        }
+    });
+    Ok(known.collect())
 }
 
 /// Whether any asset of the chain is known: to say which of the two names is wrong.

@@ -2,6 +2,7 @@
 //!
 //! Owns the rules of a limit. No I/O; adding up what a window holds is SQL's, under the lock that `repo` describes.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use types::{Amount, AssetSymbol, ChainName, Decimals, RawAmount, UserId, format_amount, typed_id};
@@ -91,6 +92,11 @@ impl Limit {
         }
     }
 
+    /// This limit, as it is counted for a customer.
+    pub fn whose(&self, user: UserId) -> Whose<'_> {
+        Whose { limit: self, user: (self.scope == Scope::User).then_some(user) }
+    }
+
     /// In words, for refusals.
     pub fn describe(&self) -> String {
         let whose = match self.scope {
@@ -99,5 +105,42 @@ impl Limit {
         };
         let max = format_amount(self.max, self.decimals);
         format!("{max} {} on {} {whose} within {} s", self.asset, self.chain, self.window_seconds)
+    }
+}
+
+/// A limit and the customer it is counted for, if it is counted for each.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    pub limit: &'a Limit,
+    pub user: Option<UserId>,
+}
+
+impl Whose<'_> {
+    /// What tells two of them apart.
+    pub fn key(&self) -> (LimitId, Option<UserId>) {
+        (self.limit.id, self.user)
+    }
+}
+
+/// What is left under limits, while their locks are held.
+#[derive(Debug, Default)]
+pub struct Room(HashMap<(LimitId, Option<UserId>), RawAmount>);
+
+impl Room {
+    /// Notes what is left. Where nothing is noted, nothing is.
+    pub fn note(&mut self, whose: &Whose<'_>, left: RawAmount) {
+        self.0.insert(whose.key(), left);
+    }
+
+    /// Whether an amount still fits.
+    pub fn holds(&self, whose: &Whose<'_>, amount: RawAmount) -> bool {
+        self.0.get(&whose.key()).is_some_and(|left| amount <= *left)
+    }
+
+    /// Takes an amount that fits.
+    pub fn take(&mut self, whose: &Whose<'_>, amount: RawAmount) {
+        if let Some(left) = self.0.get_mut(&whose.key()) {
+            *left = left.checked_sub(amount).unwrap_or(RawAmount::ZERO);
+        }
     }
 }

@@ -6,5 +6,5 @@ pub mod error;
 pub mod repo;
 
 pub use app::Limits;
-pub use domain::{Draft, Limit, LimitId, Scope};
+pub use domain::{Draft, Limit, LimitId, Room, Scope, Whose};
 pub use error::LimitError;

@@ -4,19 +4,22 @@
 //! lock named after what is added up, held until the transaction ends; the next one adds up after that and sees the row.
 //! That bounds every window, not only those that end now: of the rows within one, the last that was checked has seen all.
 
-use sqlx::{FromRow, PgConnection};
-use types::{AssetSymbol, ChainName, Decimals, UserId};
+use std::collections::BTreeSet;
 
-use super::domain::{Limit, LimitId, Scope};
+use sqlx::{FromRow, PgConnection};
+use types::{AssetSymbol, ChainName, Decimals};
+
+use super::domain::{Limit, LimitId, Room, Scope, Whose};
 use super::error::LimitError;
 
 const PUT: &str = include_str!("../../queries/limit_put.sql");
-const EXCEEDED: &str = include_str!("../../queries/limit_exceeded.sql");
+const ROOM: &str = include_str!("../../queries/limit_room.sql");
 const LIST: &str = "SELECT id, scope, chain, asset, window_seconds, max_amount_raw::text AS max_amount_raw, decimals \
                     FROM limits ORDER BY chain, asset, scope, window_seconds";
 const OF_ASSET: &str = "SELECT id, scope, chain, asset, window_seconds, max_amount_raw::text AS max_amount_raw, decimals \
                         FROM limits WHERE chain = $1 AND asset = $2 ORDER BY scope, window_seconds";
-const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+// One after the other, in the order given.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name";
 
 #[derive(FromRow)]
 struct Row {
@@ -82,35 +85,45 @@ pub async fn list_in(connection: &mut PgConnection) -> Result<Vec<Limit>, LimitE
     rows.into_iter().map(Limit::try_from).collect()
 }
 
-/// The first limit that is exceeded for this customer, counting what this transaction has inserted itself. Takes the locks,
-/// so that the answer holds until the transaction ends; if there is one, the caller rolls back.
-pub async fn exceeded_in(
-    tx: &mut PgConnection,
-    user: UserId,
+/// The limits of an asset.
+pub async fn of_asset_in(
+    connection: &mut PgConnection,
     chain: &ChainName,
     asset: &AssetSymbol,
-) -> Result<Option<Limit>, LimitError> {
+) -> Result<Vec<Limit>, LimitError> {
     let rows: Vec<Row> =
-        sqlx::query_as(OF_ASSET).bind(chain.as_str()).bind(asset.as_str()).fetch_all(&mut *tx).await?;
-    let limits: Vec<Limit> = rows.into_iter().map(Limit::try_from).collect::<Result<_, _>>()?;
-    // Sorted and without repeats: everybody takes the same locks in the same order, so nobody waits in a circle.
-    let names: std::collections::BTreeSet<String> =
-        limits.iter().map(|limit| limit.lock_name(user)).collect();
-    for name in &names {
-        sqlx::query(LOCK).bind(name).execute(&mut *tx).await?;
+        sqlx::query_as(OF_ASSET).bind(chain.as_str()).bind(asset.as_str()).fetch_all(connection).await?;
+    rows.into_iter().map(Limit::try_from).collect()
+}
+
+/// Takes the locks of these names until the transaction ends. Sorted and without repeats: everybody takes the same locks in the
+/// same order, so nobody waits in a circle.
+pub async fn lock_in(tx: &mut PgConnection, names: &BTreeSet<String>) -> Result<(), LimitError> {
+    if !names.is_empty() {
+        sqlx::query(LOCK).bind(names.iter().collect::<Vec<_>>()).execute(tx).await?;
     }
-    for limit in limits {
-        let exceeded: bool = sqlx::query_scalar(EXCEEDED)
-            .bind(limit.chain.as_str())
-            .bind(limit.asset.as_str())
-            .bind((limit.scope == Scope::User).then(|| user.as_uuid()))
-            .bind(limit.window_seconds)
-            .bind(limit.max.to_string())
-            .fetch_one(&mut *tx)
-            .await?;
-        if exceeded {
-            return Ok(Some(limit));
+    Ok(())
+}
+
+/// What is left under these limits. It holds until the transaction ends if their locks are held.
+pub async fn room_in(tx: &mut PgConnection, asked: &[Whose<'_>]) -> Result<Room, LimitError> {
+    let mut room = Room::default();
+    if asked.is_empty() {
+        return Ok(room);
+    }
+    let limits = || asked.iter().map(|whose| whose.limit);
+    let left: Vec<String> = sqlx::query_scalar(ROOM)
+        .bind(limits().map(|limit| limit.chain.as_str()).collect::<Vec<_>>())
+        .bind(limits().map(|limit| limit.asset.as_str()).collect::<Vec<_>>())
+        .bind(asked.iter().map(|whose| whose.user.map(|user| user.as_uuid())).collect::<Vec<_>>())
+        .bind(limits().map(|limit| limit.window_seconds).collect::<Vec<_>>())
+        .bind(limits().map(|limit| limit.max.to_string()).collect::<Vec<_>>())
+        .fetch_all(tx)
+        .await?;
+    for (whose, left) in asked.iter().zip(left) {
+        if !left.starts_with('-') {
+            room.note(whose, left.parse().map_err(|error| corrupt("what is left", error))?);
         }
     }
-    Ok(None)
+    Ok(room)
 }

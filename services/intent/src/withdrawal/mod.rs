@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod approval;
+mod create;
 pub mod decide;
 pub mod domain;
 pub mod draft;

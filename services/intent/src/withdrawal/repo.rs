@@ -3,7 +3,7 @@
 //! Owns the statements and the mapping of rows. It never decides; updates are compare-and-set on the request's sequence, so
 //! a change that was decided on an older state is a conflict and not a lost update.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
@@ -16,7 +16,7 @@ use super::domain::Status;
 use super::error::WithdrawalError;
 use super::list::Page;
 use super::many::{self, Changed, Entry};
-use super::request::{IdempotencyKey, Origin, Withdrawal};
+use super::request::{ImportedPayment, Origin, Withdrawal};
 use super::row::{ApprovalRow, WithdrawalRow};
 
 macro_rules! select {
@@ -55,53 +55,83 @@ pub async fn now_in(connection: &mut PgConnection) -> Result<DateTime<Utc>, With
     Ok(sqlx::query_scalar("SELECT now()").fetch_one(connection).await?)
 }
 
-/// Inserts a new request with the first entry of its history. False when its key or id is taken; nothing is written then.
+/// Inserts new requests with the first entry of each history. Says which; where a key or id is taken, nothing is written.
 pub async fn insert_in(
     tx: &mut PgConnection,
-    withdrawal: &Withdrawal,
-    detail: &str,
-) -> Result<bool, WithdrawalError> {
-    let payload = &withdrawal.payload;
-    let status = withdrawal.state.status();
-    let inserted = sqlx::query(INSERT)
-        .bind(withdrawal.id.as_uuid())
-        .bind(withdrawal.origin.as_str())
-        .bind(withdrawal.key.as_str())
-        .bind(payload.hash(&withdrawal.requested_by).as_slice())
-        .bind(payload.user_id.as_uuid())
-        .bind(payload.chain.as_str())
-        .bind(payload.asset.as_str())
-        .bind(payload.amount.to_string())
-        .bind(i16::from(payload.decimals.get()))
-        .bind(payload.destination.to_string())
-        .bind(&payload.memo)
-        .bind(payload.priority.rank())
-        .bind(Json(&payload.labels))
-        .bind(&withdrawal.requested_by)
-        .bind(i32::try_from(withdrawal.required_approvals).unwrap_or(i32::MAX))
-        .bind(status.as_str())
-        .bind(1_i64)
-        .bind(withdrawal.created_at)
-        .bind(withdrawal.updated_at)
-        .bind(withdrawal.state.queued_at())
-        .bind(&payload.on_behalf_of)
-        .execute(&mut *tx)
+    new: &[&Withdrawal],
+) -> Result<HashSet<WithdrawalId>, WithdrawalError> {
+    if new.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let payloads = || new.iter().map(|withdrawal| &withdrawal.payload);
+    let hash = |withdrawal: &&Withdrawal| withdrawal.payload.hash(&withdrawal.requested_by).to_vec();
+    let required = |required: u32| i32::try_from(required).unwrap_or(i32::MAX);
+    let inserted: Vec<Uuid> = sqlx::query_scalar(INSERT)
+        .bind(new.iter().map(|withdrawal| withdrawal.id.as_uuid()).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.origin.as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.key.as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(hash).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.user_id.as_uuid()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.chain.as_str()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.asset.as_str()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.amount.to_string()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| i16::from(payload.decimals.get())).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.destination.to_string()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.memo.as_str()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.priority.rank()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| Json(&payload.labels)).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.requested_by.as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| required(withdrawal.required_approvals)).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.state.status().as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.created_at).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.updated_at).collect::<Vec<_>>())
+        .bind(new.iter().map(|withdrawal| withdrawal.state.queued_at()).collect::<Vec<_>>())
+        .bind(payloads().map(|payload| payload.on_behalf_of.as_str()).collect::<Vec<_>>())
+        .fetch_all(&mut *tx)
         .await?;
-    if inserted.rows_affected() == 0 {
-        return Ok(false);
+    let inserted: HashSet<WithdrawalId> = inserted.into_iter().map(WithdrawalId::from_uuid).collect();
+    let new: Vec<&&Withdrawal> = new.iter().filter(|withdrawal| inserted.contains(&withdrawal.id)).collect();
+    let first: Vec<Note> = new.iter().map(|withdrawal| first_note(withdrawal)).collect();
+    let changed: Vec<Changed<'_>> = new
+        .iter()
+        .zip(&first)
+        .map(|(withdrawal, note)| Changed {
+            withdrawal,
+            read: 0,
+            entries: vec![Entry { note, actor: &withdrawal.requested_by }],
+        })
+        .collect();
+    if !changed.is_empty() {
+        many::append_in(tx, &changed).await?;
     }
-    if let Origin::Import(payment) = &withdrawal.origin {
-        sqlx::query("INSERT INTO imports (request_id, from_address, tx_hash) VALUES ($1, $2, $3)")
-            .bind(withdrawal.id.as_uuid())
-            .bind(payment.from_address.to_string())
-            .bind(payment.tx_hash.to_string())
-            .execute(&mut *tx)
-            .await?;
-    }
-    let first = Note { from: None, to: status, detail: detail.to_owned() };
-    let entries = vec![Entry { note: &first, actor: &withdrawal.requested_by }];
-    many::append_in(tx, &[Changed { withdrawal, read: 0, entries }]).await?;
-    Ok(true)
+    Ok(inserted)
+}
+
+/// How a history begins.
+fn first_note(withdrawal: &Withdrawal) -> Note {
+    let payload = &withdrawal.payload;
+    let detail = match &withdrawal.origin {
+        Origin::Request => {
+            format!("requested {} {} on {}", payload.amount_text(), payload.asset, payload.chain)
+        }
+        Origin::Import(payment) => format!("imported from another system, broadcast as {}", payment.tx_hash),
+    };
+    Note { from: None, to: withdrawal.state.status(), detail }
+}
+
+/// Notes how another system paid an imported request.
+pub async fn put_import_in(
+    tx: &mut PgConnection,
+    id: WithdrawalId,
+    payment: &ImportedPayment,
+) -> Result<(), WithdrawalError> {
+    sqlx::query("INSERT INTO imports (request_id, from_address, tx_hash) VALUES ($1, $2, $3)")
+        .bind(id.as_uuid())
+        .bind(payment.from_address.to_string())
+        .bind(payment.tx_hash.to_string())
+        .execute(tx)
+        .await?;
+    Ok(())
 }
 
 /// Writes the new state of a request whose newest entry was `read`, with the entries that led to it.
@@ -145,33 +175,42 @@ pub(super) async fn lock_many_in(
     .bind(ids)
     .fetch_all(&mut *tx)
     .await?;
-    let mut approvals = approvals_in(tx, ids).await?;
-    let whole = |row: WithdrawalRow| {
-        let own = approvals.remove(&row.id).unwrap_or_default();
-        row.into_domain(own)
-    };
-    rows.into_iter().map(whole).collect()
+    with_approvals(tx, rows).await
 }
 
-/// The request under a caller's key.
-pub async fn find_by_key_in(
+/// The requests under callers' keys, by key.
+pub async fn find_by_keys_in(
     connection: &mut PgConnection,
-    key: &IdempotencyKey,
-) -> Result<Option<Withdrawal>, WithdrawalError> {
-    let row = sqlx::query_as(select!("WHERE request.idempotency_key = $1"))
-        .bind(key.as_str())
-        .fetch_optional(&mut *connection)
+    keys: &BTreeSet<&str>,
+) -> Result<HashMap<String, Withdrawal>, WithdrawalError> {
+    let rows: Vec<WithdrawalRow> = sqlx::query_as(select!("WHERE request.idempotency_key = ANY ($1)"))
+        .bind(keys.iter().collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
         .await?;
-    match row {
-        Some(row) => whole(connection, row).await.map(Some),
-        None => Ok(None),
+    if rows.is_empty() {
+        return Ok(HashMap::new());
     }
+    let found = with_approvals(connection, rows).await?;
+    Ok(found.into_iter().map(|withdrawal| (withdrawal.key.as_str().to_owned(), withdrawal)).collect())
 }
 
 async fn whole(connection: &mut PgConnection, row: WithdrawalRow) -> Result<Withdrawal, WithdrawalError> {
     let mut approvals = approvals_in(connection, &[row.id]).await?;
     let own = approvals.remove(&row.id).unwrap_or_default();
     row.into_domain(own)
+}
+
+async fn with_approvals(
+    connection: &mut PgConnection,
+    rows: Vec<WithdrawalRow>,
+) -> Result<Vec<Withdrawal>, WithdrawalError> {
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let mut approvals = approvals_in(connection, &ids).await?;
+    let whole = |row: WithdrawalRow| {
+        let own = approvals.remove(&row.id).unwrap_or_default();
+        row.into_domain(own)
+    };
+    rows.into_iter().map(whole).collect()
 }
 
 async fn approvals_in(
@@ -210,14 +249,7 @@ pub async fn list_in(connection: &mut PgConnection, page: &Page) -> Result<Vec<W
         .bind(i64::from(page.size))
         .fetch_all(&mut *connection)
         .await?;
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-    let mut approvals = approvals_in(connection, &ids).await?;
-    rows.into_iter()
-        .map(|row| {
-            let own = approvals.remove(&row.id).unwrap_or_default();
-            row.into_domain(own)
-        })
-        .collect()
+    with_approvals(connection, rows).await
 }
 
 /// Counts a refused approval. Says how often this approver met this refusal for this request.

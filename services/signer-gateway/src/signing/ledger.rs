@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use telemetry::crash_point;
 use tokio::sync::{mpsc, oneshot};
@@ -72,17 +71,6 @@ impl Ledger {
     }
 }
 
-/// Connections of the ledger's own: a long check of the log must not keep signatures waiting. Its two statements are
-/// planned once per connection; planning them for each batch's arrays would cost more than running them.
-fn own_pool(shared: &PgPool) -> PgPool {
-    let options =
-        shared.connect_options().as_ref().clone().options([("plan_cache_mode", "force_generic_plan")]);
-    PgPoolOptions::new()
-        .max_connections(CONNECTIONS)
-        .acquire_timeout(shared.options().get_acquire_timeout())
-        .connect_lazy_with(options)
-}
-
 /// The ledger's thread ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerStopped {
@@ -111,8 +99,9 @@ impl Clerk {
 
     /// Takes batch after batch; when told to stop, finishes what waits.
     async fn work(mut self, stop: CancellationToken) {
-        // Made here, so that its connections belong to this thread's runtime.
-        self.pool = own_pool(&self.pool);
+        // Its own: a long check of the log must not keep signatures waiting. Made here, so that its connections belong to this
+        // thread's runtime.
+        self.pool = db::few(&self.pool, CONNECTIONS);
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
