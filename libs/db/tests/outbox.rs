@@ -79,7 +79,7 @@ fn away() -> DeliveryError {
 }
 
 async fn enqueue(pool: &PgPool, aggregate: &str, payload: &str) -> Uuid {
-    let mut tx = db::begin(&pool).await.unwrap();
+    let mut tx = db::begin(pool).await.unwrap();
     let message = Message { aggregate, topic: "test.Event", payload: payload.as_bytes() };
     let id = enqueue_in(&mut tx, &message).await.unwrap();
     tx.commit().await.unwrap();

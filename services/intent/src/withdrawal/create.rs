@@ -79,14 +79,14 @@ async fn write(
     for (index, (call, read)) in calls.iter().zip(read).enumerate() {
         let key = call.draft.idempotency_key.as_str();
         decided.push(match (stored.get(key), first.get(key)) {
-            (Some(known), _) => Decided::Ended(replay(known.clone(), call).map(Made::Known)),
+            (Some(known), _) => Decided::Ended(Box::new(replay(known.clone(), call).map(Made::Known))),
             (None, Some(earlier)) => Decided::Repeats(*earlier),
             (None, None) => match terms.admit(&mut room, read) {
                 Ok(admitted) => {
                     first.insert(key, index);
                     Decided::Stored(Box::new(admitted.withdrawal(call, now)))
                 }
-                Err(error) => Decided::Ended(Err(error)),
+                Err(error) => Decided::Ended(Box::new(Err(error))),
             },
         });
     }
@@ -100,7 +100,7 @@ async fn write(
 
 /// What is known about a call before anything is written.
 enum Decided {
-    Ended(Answer),
+    Ended(Box<Answer>),
     Stored(Box<Withdrawal>),
     /// It has the key of an earlier one of the group, which is stored.
     Repeats(usize),
@@ -123,7 +123,7 @@ fn answers(calls: &[Call], decided: Vec<Decided>, inserted: &HashSet<WithdrawalI
         .filter(|(_, withdrawal)| inserted.contains(&withdrawal.id))
         .collect();
     let answer = |(index, (decided, call)): (usize, (Decided, &Call))| match decided {
-        Decided::Ended(answer) => answer,
+        Decided::Ended(answer) => *answer,
         Decided::Stored(_) => Ok(stored.get(&index).cloned().map_or(Made::Overtaken, Made::New)),
         Decided::Repeats(earlier) => match stored.get(&earlier) {
             Some(known) => replay(known.clone(), call).map(Made::Known),
