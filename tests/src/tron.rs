@@ -229,7 +229,8 @@ pub async fn judge(
 }
 
 /// Waits until every job on TRON has ended; says which have not. Asks for all of them at once: hundreds of customers asking
-/// would slow down what they wait for.
+/// would slow down what they wait for. Patience begins anew whenever they are others: on a busy machine all of them together may
+/// take long, as long as they move.
 pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
     use ex::JobStatus as S;
     let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
@@ -246,13 +247,17 @@ pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
         })
         .await
     };
-    let deadline = tokio::time::Instant::now() + patience;
+    let (mut deadline, mut left) = (tokio::time::Instant::now() + patience, BTreeSet::new());
     let mut pace = tokio::time::interval(Duration::from_millis(300));
     loop {
         pace.tick().await;
         let jobs = open().await?.jobs;
         if jobs.is_empty() {
             return Ok(());
+        }
+        let ids: BTreeSet<String> = jobs.iter().map(|job| job.id.clone()).collect();
+        if ids != left {
+            (deadline, left) = (tokio::time::Instant::now() + patience, ids);
         }
         if tokio::time::Instant::now() > deadline {
             let told = jobs.iter().take(8).map(|job| {

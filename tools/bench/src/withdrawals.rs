@@ -30,7 +30,7 @@ pub(crate) async fn latency(stack: &Stack, mode: Mode) -> Result<Vec<Row>> {
     let customer = Customer::of(stack)?;
     let mut jobs = ExecutionServiceClient::new(stack.client("execution", "operator")?);
     let mut waits = Vec::new();
-    for number in 0..mode.pick(11, 21) {
+    for number in 0..mode.pick(8, 21) {
         let ordered = Box::pin(customer.order()).await?;
         let broadcast_at = Box::pin(broadcast_at(&mut jobs, &ordered.id)).await?;
         let request = pb::GetWithdrawalRequest { id: ordered.id };

@@ -24,6 +24,7 @@ use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -65,7 +66,7 @@ impl<M: Middleware, S> Layer<S> for Through<M> {
     type Service = Passing<M, S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Passing { middleware: self.0.clone(), inner }
+        Passing { middleware: self.0.clone(), inner: Shared(Arc::new(inner)) }
     }
 }
 
@@ -73,7 +74,32 @@ impl<M: Middleware, S> Layer<S> for Through<M> {
 #[derive(Debug, Clone)]
 pub(crate) struct Passing<M, S> {
     middleware: M,
-    inner: S,
+    inner: Shared<S>,
+}
+
+/// What lies further in. A clone is one count: each layer needs its own copy of the rest for as long as a request takes, and
+/// copying that rest layer by layer would be done again in each.
+#[derive(Debug)]
+pub(crate) struct Shared<S>(Arc<S>);
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Inner> Service<Req> for Shared<S> {
+    type Response = Res;
+    type Error = Infallible;
+    type Future = tower::util::Oneshot<S, Req>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        S::clone(&self.0).oneshot(request)
+    }
 }
 
 impl<M: Middleware, S: Inner> Service<Req> for Passing<M, S> {
@@ -93,8 +119,8 @@ impl<M: Middleware, S: Inner> Service<Req> for Passing<M, S> {
 }
 
 /// Passes a request on.
-pub(crate) async fn pass<S: Inner>(inner: S, request: Req) -> Res {
-    match inner.oneshot(request).await {
+pub(crate) async fn pass<S: Inner>(mut inner: S, request: Req) -> Res {
+    match inner.call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
