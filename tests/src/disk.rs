@@ -1,5 +1,6 @@
 //! A disk below a stack's database that can be filled.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use nix::unistd::geteuid;
 use tempfile::{Builder, TempDir};
 
+use crate::payments::PATIENCE;
 use crate::stack::Stack;
 
 /// Room for a fresh cluster with the services' databases, and a little more.
@@ -40,7 +42,7 @@ impl Disk {
     }
 
     /// Takes every byte that is left.
-    pub fn fill(&self, stack: &Stack) -> Result<()> {
+    fn fill(&self, stack: &Stack) -> Result<()> {
         let Some(path) = &self.mounted else { return limit(stack, "8192:unlimited") };
         let mut ballast = OpenOptions::new().create(true).append(true).open(path.join(BALLAST))?;
         let mut piece = vec![0_u8; 1 << 20];
@@ -50,6 +52,26 @@ impl Disk {
             }
         }
         Ok(())
+    }
+
+    /// Fills the disk below a signer that is down, and starts it: it is what meets the full disk. Returns how much it has signed
+    /// when it can sign no more.
+    pub async fn starve_the_signer(&self, stack: &Stack) -> Result<f64> {
+        // A fresh log file, so that the server survives: it is the tables that cannot grow.
+        testkit::execute(&stack.part("postgres")?.url, &["SELECT pg_switch_wal()", "CHECKPOINT"]).await;
+        self.fill(stack)?;
+        stack.start_again("signer-gateway", &[])?;
+        // What fits into pages that are there may still be signed; then nothing is, however often execution asks.
+        let last = Cell::new((-1.0, 0.0));
+        testkit::wait_for("the signer to fail for want of room, and to sign nothing", PATIENCE, || async {
+            let now = (requests(stack, "signed").await, requests(stack, "failed").await);
+            if now.0 > last.get().0 {
+                last.set(now);
+            }
+            now.1 >= last.get().1 + 5.0
+        })
+        .await;
+        Ok(requests(stack, "signed").await)
     }
 
     /// There is room again. The server may have gone down with its disk; whoever runs it starts it again.
@@ -70,6 +92,11 @@ impl Drop for Disk {
             let _ = Command::new("umount").arg("-l").arg(path).status();
         }
     }
+}
+
+async fn requests(stack: &Stack, outcome: &str) -> f64 {
+    let outcome = format!("outcome=\"{outcome}\"");
+    stack.metric("signer-gateway", &["bursar_signer_requests_total", &outcome]).await.unwrap_or_default()
 }
 
 fn mount(path: &Path) -> Result<Option<PathBuf>> {

@@ -12,6 +12,7 @@ use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tests::clock::{WrongClock, check_off};
+use tests::disk::Disk;
 use tests::judge::job_of;
 use tests::payments::{Customer, Ordered, PATIENCE};
 use tests::report::say;
@@ -50,11 +51,11 @@ impl<'a> Ground<'a> {
     }
 
     /// Breaks something while customers keep coming, and waits until all of them are paid.
-    async fn during(&mut self, breaking: impl Future<Output = Result<()>>) -> Result<()> {
-        let ((), orders) = while_ordering(&self.customer, &mut self.dice, breaking).await?;
+    async fn during<T>(&mut self, breaking: impl Future<Output = Result<T>>) -> Result<T> {
+        let (broken, orders) = while_ordering(&self.customer, &mut self.dice, breaking).await?;
         self.customer.all_completed(&orders).await?;
         self.orders.extend(orders);
-        Ok(())
+        Ok(broken)
     }
 
     async fn job(&self, order: &Ordered) -> Result<ex::Job> {
@@ -176,6 +177,41 @@ async fn services_that_are_doubled_paused_or_replaced_make_each_payment_once() -
     let mut ground = Ground::of(&stack)?;
     doubled_and_paused(&mut ground).await.context("two executions")?;
     replaced(&mut ground).await.context("replaced")?;
+    ground.judged().await
+}
+
+/// The database is restarted under load, in good order and not.
+async fn database_restarted(ground: &mut Ground<'_>) -> Result<()> {
+    let stack = ground.stack;
+    for signal in [Signal::SIGINT, Signal::SIGQUIT] {
+        let to = stranger(&mut ground.dice);
+        let customer = ground.customer.clone();
+        let order = ground
+            .during(async {
+                stack.end("postgres", signal)?;
+                stack.start_again("postgres", &[])?;
+                // Paid from end to end again before the next blow.
+                let order = customer.order_to("tron", to, ("TRX", "1.25"), None).await?;
+                customer.completed(&order.id, PATIENCE).await?;
+                Ok(order)
+            })
+            .await?;
+        ground.orders.push(order);
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_restarts_or_has_no_room_costs_no_payment() -> Result<()> {
+    let (disk, stack) = Disk::below_a_stack()?;
+    let mut ground = Ground::of(&stack)?;
+    database_restarted(&mut ground).await.context("restarts")?;
+    stack.kill("signer-gateway")?;
+    let waiting = ground.order(12).await?;
+    let signed = disk.starve_the_signer(&stack).await?;
+    ensure!(signed < 12.0, "all {signed} were signed on a full disk");
+    disk.make_room(&stack)?;
+    ground.customer.all_completed(&waiting).await.context("with room again")?;
     ground.judged().await
 }
 
