@@ -28,6 +28,8 @@ const SHORTEST_REST: Duration = Duration::from_millis(500);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 /// How often a node of another chain is asked again; somebody has to change its address first.
 const WRONG_CHAIN_REST: Duration = Duration::from_secs(30);
+/// How long a node has to stay below a head it reported until that one is forgotten.
+const BELIEVED_AFTER: Duration = Duration::from_secs(60);
 
 /// How to reach one node.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
@@ -63,9 +65,29 @@ struct State {
     failures: u32,
     rest_until: Option<Instant>,
     last_error: Option<NodeError>,
+    sight: Sight,
+}
+
+/// What a node showed of its chain.
+#[derive(Debug, Default)]
+struct Sight {
     head: Option<Head>,
-    /// The last head read was below one this node reported before.
-    went_back: bool,
+    /// Since when it has reported nothing but heads below that one.
+    back_since: Option<Instant>,
+}
+
+impl Sight {
+    /// Takes a head and gives the one to go by.
+    fn take(&mut self, head: Head, now: Instant) -> Head {
+        let higher = self.head.filter(|known| known.number > head.number);
+        let (believed, back_since) = match (higher, self.back_since) {
+            (None, _) => (head, None),
+            (Some(_), Some(since)) if now.duration_since(since) >= BELIEVED_AFTER => (head, None),
+            (Some(known), since) => (known, since.or(Some(now))),
+        };
+        *self = Self { head: Some(believed), back_since };
+        believed
+    }
 }
 
 /// One node as last seen.
@@ -78,7 +100,7 @@ pub struct NodeHealth {
     pub wrong_chain: Option<String>,
     pub failures: u32,
     pub last_error: Option<NodeError>,
-    /// The highest head it ever reported.
+    /// The highest head it reported, unless it has long gone back on it.
     pub head: Option<Head>,
     /// It reports a lower head than it once did.
     pub went_back: bool,
@@ -99,8 +121,7 @@ impl<C: NodeClient> Node<C> {
             failures: 0,
             rest_until: None,
             last_error: None,
-            head: None,
-            went_back: false,
+            sight: Sight::default(),
         };
         Self { name: name.into(), chain, client, state: Mutex::new(state) }
     }
@@ -166,14 +187,12 @@ impl<C: NodeClient> Node<C> {
         tracing::warn!(chain = %self.chain, node = %self.name, failures = state.failures, %error, "node failed");
     }
 
-    /// Remembers a head this node reported and gives the highest it ever did. A lower one than before is not
-    /// believed: a balancer may have turned to a machine that lags. The same height with another hash is a reorg.
+    /// Remembers a head this node reported and gives the highest it did. A lower one than before is not believed at once: a
+    /// balancer may have turned to a machine that lags. After a minute of nothing else it is: then the higher one was never
+    /// there, and to go by it would stop verdicts until the chain has grown as far. The same height with another hash is a reorg.
     pub fn saw_head(&self, head: Head) -> Head {
         let mut state = self.state();
-        let known = state.head.filter(|known| known.number > head.number);
-        state.went_back = known.is_some();
-        let head = known.unwrap_or(head);
-        state.head = Some(head);
+        let head = state.sight.take(head, Instant::now());
         let labels = [("chain", self.chain.to_string()), ("node", self.name.to_string())];
         drop(state);
         metrics::gauge!("bursar_chain_head_number", &labels).set(head.number as f64);
@@ -192,8 +211,8 @@ impl<C: NodeClient> Node<C> {
             },
             failures: state.failures,
             last_error: state.last_error.clone(),
-            head: state.head,
-            went_back: state.went_back,
+            head: state.sight.head,
+            went_back: state.sight.back_since.is_some(),
         }
     }
 
@@ -346,4 +365,32 @@ pub(crate) fn split<T>(answers: Named<Result<T, NodeError>>) -> (Named<T>, Named
         }
     }
     (good, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::TxHash;
+
+    use super::*;
+
+    fn head(number: u64) -> Head {
+        Head { number, hash: TxHash([7; 32]), parent: TxHash([6; 32]), timestamp_ms: 0 }
+    }
+
+    #[test]
+    fn a_lower_head_is_believed_only_after_a_while_of_nothing_else() {
+        let (mut sight, start) = (Sight::default(), Instant::now());
+        let mut at = |seconds: u64, number: u64| {
+            let believed = sight.take(head(number), start + Duration::from_secs(seconds)).number;
+            (believed, sight.back_since.is_some())
+        };
+        assert_eq!(at(0, 10), (10, false));
+        assert_eq!(at(1, 1_000_000), (1_000_000, false), "nobody can tell yet that it is not there");
+        assert_eq!(at(2, 11), (1_000_000, true));
+        assert_eq!(at(61, 30), (1_000_000, true));
+        assert_eq!(at(62, 31), (31, false), "a minute of lower ones");
+        assert_eq!(at(63, 30), (31, true));
+        assert_eq!(at(64, 32), (32, false), "it has caught up");
+        assert_eq!(at(125, 31), (32, true), "the minute begins anew");
+    }
 }
