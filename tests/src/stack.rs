@@ -19,6 +19,8 @@ use testkit::FaultProxy;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One process of the stack, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
@@ -165,7 +167,7 @@ impl Stack {
                         child.kill()?;
                         bail!("{name} does not end on {signal}");
                     }
-                    std::thread::yield_now();
+                    std::thread::sleep(LOOK);
                 }
             }
             None => {
@@ -314,11 +316,18 @@ impl Stack {
     pub async fn serving_at(&self, name: &str, url: &str) -> Result<()> {
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         let health = format!("{url}/readyz");
-        testkit::wait_for(&format!("{name} to serve"), PATIENCE, || async {
-            http.get(&health).send().await.is_ok_and(|answer| answer.status().is_success())
-        })
-        .await;
-        Ok(())
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let told = match http.get(&health).send().await {
+                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) => answer.text().await.unwrap_or_default(),
+                Err(error) => format!("{error:?}"),
+            };
+            if Instant::now() > deadline {
+                bail!("{name} does not serve: {told}\n{}", self.tail(name.split(' ').next().unwrap_or(name)));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 
@@ -359,7 +368,7 @@ fn wait_gone(pid: Pid) -> Result<()> {
             break;
         }
         ensure!(Instant::now() < deadline, "process {pid} does not die");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
     Ok(())
 }
