@@ -25,10 +25,6 @@ pub use run::{Common, Loaded, load, main};
 
 use crate::config::Reader;
 
-/// Requests make and drop many small things on every thread; the system's allocator spends a tenth of a service's time on that.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// One service of Bursar.
 pub trait Service: Send + Sync + 'static {
     /// Its name: of the command, of the variables' prefix, in logs and traces.
