@@ -34,7 +34,7 @@ const REQUESTS_PER_SECOND: usize = 8_000;
 const AMOUNT: u128 = 1_000_000_000_000_000;
 
 pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let seconds = mode.pick(2, 8);
+    let seconds = mode.pick(1, 8);
     let span = Duration::from_secs(seconds.into());
     let commits = server.database("commits").await?;
     let pool = Server::pool(&commits, 2).await?;

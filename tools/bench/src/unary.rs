@@ -28,7 +28,7 @@ const IN_FLIGHT: usize = 64;
 const CONNECTIONS: usize = 2;
 
 pub(crate) async fn rows(stack: &Stack, mode: Mode) -> Result<Vec<Row>> {
-    let span = Duration::from_millis(mode.pick(700, 4_000));
+    let span = Duration::from_millis(mode.pick(500, 4_000));
     let plain = Plain::start().await?;
     let key: MetadataValue<Ascii> = format!("Bearer {}", stack.key("operator")?).parse()?;
     let (theirs, ours) = (channels(&plain.url).await?, channels(stack.url("confirmation")?).await?);

@@ -17,7 +17,7 @@ use crate::stack::Stack;
 use crate::table::{Goal, Row, Unit, median};
 
 const IN_FLIGHT: usize = 64;
-const WARM_UP: usize = 500;
+const WARM_UP: usize = 250;
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(50);
 

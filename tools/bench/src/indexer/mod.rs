@@ -80,7 +80,7 @@ pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Ro
 
 /// The rows over many millions of events, which a node made for the purpose gives without ever having had them.
 pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let node = synthetic::Node::start(mode.pick(200, 10_000)).await?;
+    let node = synthetic::Node::start(mode.pick(150, 10_000)).await?;
     let mut mongo = server(tools, dir).await?;
     let database = "many";
     let indexer = ours::Indexer::start(dir, &mongo.url(), database, &node.source()).await?;

@@ -22,7 +22,7 @@ const JOBS_PER_SECOND: usize = 10_000;
 const PEER_JOBS_PER_SECOND: usize = 1_500;
 
 pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
-    let seconds = mode.pick(2_u32, 8);
+    let seconds = mode.pick(1_u32, 8);
     let (url, pool) = database(server, "queue_each", CLIENTS + 2).await?;
     let peers = peer::all(server, mode, Style::Each { clients: CLIENTS }).await?;
     let jobs = JOBS_PER_SECOND * (seconds as usize + 1);
