@@ -56,6 +56,7 @@ impl Disk {
 
     /// Fills the disk below a signer that is down, and starts it: it is what meets the full disk. Returns how much it has signed
     /// when it can sign no more.
+    #[allow(clippy::float_arithmetic, reason = "metrics are floats, and these count")]
     pub async fn starve_the_signer(&self, stack: &Stack) -> Result<f64> {
         // A fresh log file, so that the server survives: it is the tables that cannot grow.
         testkit::execute(&stack.part("postgres")?.url, &["SELECT pg_switch_wal()", "CHECKPOINT"]).await;
