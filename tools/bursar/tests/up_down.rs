@@ -54,7 +54,12 @@ impl Stack {
     }
 
     fn file(&self) -> Value {
-        serde_json::from_str(&std::fs::read_to_string(self.data().join("stack.json")).unwrap()).unwrap()
+        self.file_if_there().unwrap()
+    }
+
+    /// A launcher that starts anew removes the file of the one before.
+    fn file_if_there(&self) -> Option<Value> {
+        serde_json::from_str(&std::fs::read_to_string(self.data().join("stack.json")).ok()?).ok()
     }
 
     fn ready(&self) -> bool {
@@ -265,7 +270,7 @@ async fn a_foreground_stack_dies_with_its_launcher_and_starts_again_from_the_wre
 
     let mut launcher = stack.in_foreground();
     wait_for("the stack to be ready again", READY, || async {
-        stack.ready() && pid(&stack.file(), "intent") != pid(&before, "intent")
+        stack.file_if_there().is_some_and(|file| pid(&file, "intent") != pid(&before, "intent"))
     })
     .await;
     all_serve(&stack.file()).await;
