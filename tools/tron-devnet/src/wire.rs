@@ -1,7 +1,8 @@
 //! The protobuf messages of TRON that matter here, and a decoded signed transaction.
 //!
 //! Owns the bytes: what arrives as bytes stays as it is, so a txID is the hash of what was signed and
-//! never of a second serialisation. Never judges a transaction; admission does.
+//! never of a second serialisation. Never judges a transaction; admission does. Written apart from the adapter's messages
+//! on purpose: a judge that shared a mistake with whom it judges would not see it.
 
 use prost::Message;
 

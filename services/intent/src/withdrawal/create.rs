@@ -69,15 +69,18 @@ async fn write(
     let terms = Terms::load(&mut tx, calls).await?;
     let read = terms.read(&mut tx, calls, default_required_approvals).await?;
     terms.lock(&mut tx, &read).await?;
-    let keys = calls.iter().map(|call| call.draft.idempotency_key.as_str()).collect();
-    let stored = repo::find_by_keys_in(&mut tx, &keys).await?;
+    // What is no key names nothing, not even an imported request, and must not reach the database.
+    let keys: Vec<Option<IdempotencyKey>> =
+        calls.iter().map(|call| IdempotencyKey::parse(&call.draft.idempotency_key).ok()).collect();
+    let named = keys.iter().flatten().map(IdempotencyKey::as_str).collect();
+    let stored = repo::find_by_keys_in(&mut tx, &named).await?;
     let mut room = limit::repo::room_in(&mut tx, &terms.wanted(&read)).await?;
     let now = repo::now_in(&mut tx).await?;
 
     let mut decided = Vec::with_capacity(calls.len());
     let mut first: HashMap<&str, usize> = HashMap::new();
-    for (index, (call, read)) in calls.iter().zip(read).enumerate() {
-        let key = call.draft.idempotency_key.as_str();
+    for (index, ((call, key), read)) in calls.iter().zip(&keys).zip(read).enumerate() {
+        let key = key.as_ref().map_or("", IdempotencyKey::as_str);
         decided.push(match (stored.get(key), first.get(key)) {
             (Some(known), _) => Decided::Ended(Box::new(replay(known.clone(), call).map(Made::Known))),
             (None, Some(earlier)) => Decided::Repeats(*earlier),

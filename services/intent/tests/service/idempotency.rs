@@ -65,6 +65,21 @@ async fn another_payload_under_the_same_key_names_what_differs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_key_is_refused_as_such_and_disturbs_nobody_beside_it() {
+    let stack = stack().await;
+    let imported = format!("import:{}", UserId::new());
+    let bad = ["", "a\0b", " order-1", imported.as_str()];
+    let calls = bad.iter().map(|key| create(key)).chain((0..8).map(|n| create(&format!("order-{n}"))));
+    let answers = join_all(calls.map(|call| stack.create(call))).await;
+    for (key, answer) in bad.iter().zip(&answers) {
+        let refused = answer.as_ref().unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{key:?}: {refused}");
+        assert_eq!(fields(refused), ["idempotency_key"], "{key:?}");
+    }
+    assert!(answers[bad.len()..].iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn parallel_calls_with_two_payloads_agree_on_one() {
     let stack = stack().await;
     let calls = (0..20).map(|n| {
