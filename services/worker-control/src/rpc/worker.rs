@@ -24,6 +24,8 @@ const IN_FILE: &str = "WORKER_IN_FILE";
 const NOT_LEADING: &str = "NOT_LEADING";
 const NO_FILE: &str = "NO_WORKER_FILE";
 const FILE_REFUSED: &str = "WORKER_FILE_REFUSED";
+/// Stands for every value of a worker's environment in answers: passwords and keys are given that way.
+const HIDDEN: &str = "(hidden)";
 /// Messages that wait for a slow watcher before it is made to wait itself.
 const WAITING: usize = 256;
 
@@ -235,7 +237,7 @@ pub(crate) fn show(worker: &WorkerView) -> wire::Worker {
     let spec = wire::WorkerSpec {
         id: worker.spec.id.to_string(),
         command: worker.spec.command.clone(),
-        environment: worker.spec.environment.clone().into_iter().collect(),
+        environment: worker.spec.environment.keys().map(|name| (name.clone(), HIDDEN.to_owned())).collect(),
         interval: worker
             .spec
             .interval

@@ -71,7 +71,8 @@ async fn a_worker_added_over_the_api_outlives_the_orchestrator_and_a_stop_stays_
     let mut client = first.client();
     let request = wire::StartWorkerRequest { spec: Some(spec(&place, "of-api", "steady")) };
     client.start_worker(request.clone()).await.unwrap();
-    first.runs("of-api").await;
+    let shown = first.runs("of-api").await.spec.unwrap().environment;
+    assert!(shown.contains_key("MODE") && shown.values().all(|value| value == "(hidden)"), "{shown:?}");
     client.start_worker(request).await.unwrap();
     assert_eq!(place.starts("of-api").len(), 1, "the same again changes nothing");
     client.stop_worker(wire::StopWorkerRequest { id: "of-file".to_owned() }).await.unwrap();
