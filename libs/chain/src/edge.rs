@@ -37,6 +37,7 @@ use crate::broadcast::Broadcast;
 use crate::error::{ChainError, QuoteError};
 use crate::evm::FeeQuote;
 use crate::heads::Head;
+use crate::lane::Sight;
 use crate::node::NodeHealth;
 
 /// What is moved: the chain's own coin, or a token by its contract.
@@ -98,9 +99,8 @@ pub enum BindingKind {
 /// What the chain offers an attempt to bind to, now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// Input for the sender's lane. `mined`: transactions in the latest block's state, as enough nodes agree.
-    /// `pending`: the same with the most generous node's pool counted in.
-    Nonce { mined: u64, pending: u64 },
+    /// Input for the sender's lane.
+    Nonce(Sight),
     /// A final block to refer to, and until when (block time) what is signed now may be included. `made_ms` is the
     /// time of the newest block: a transaction carries a time of its own, see [`Binding::Window`].
     Window { reference: BlockRef, expiration_ms: u64, made_ms: u64 },
@@ -343,8 +343,10 @@ pub enum Fate {
     Ours { hash: TxHash, block: BlockRef },
     /// Another transaction is: nothing of ours can land any more.
     Foreign { hash: TxHash, block: BlockRef },
-    /// The window closed without it.
-    Expired,
+    /// The window closed without it. `closing` is the first final block at or beyond its end, and `shown` a digest of all
+    /// transactions from where the search began up to there: nodes that speak of another stretch of the chain, or of which
+    /// one left a transaction out, do not agree.
+    Expired { closing: BlockRef, shown: [u8; 32] },
 }
 
 /// Whose balance of what.
@@ -414,9 +416,6 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
 
     /// Balances in the latest state, in the order asked. `None` where a token's contract gave no number.
     async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError>;
-
-    /// Whether there is a contract at this address.
-    async fn has_code(&self, address: &Address) -> Result<bool, ChainError>;
 
     /// Each node's health as last seen. No I/O.
     fn nodes(&self) -> Vec<NodeHealth>;

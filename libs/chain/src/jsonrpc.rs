@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{NodeError, RpcFault};
 use crate::http::Http;
+use crate::words::{clean, shorten};
 
 /// For nodes that take no batches.
 const SINGLE_CALLS_AT_ONCE: usize = 8;
@@ -71,7 +72,7 @@ impl Response {
         match (self.error, self.result) {
             (Some(fault), _) => Ok(Err(RpcFault {
                 code: fault.code,
-                message: fault.message,
+                message: clean(&fault.message).into_owned(),
                 data: fault.data.map(|data| data.get().to_owned()),
             })),
             (None, Some(result)) => Ok(Ok(result)),
@@ -193,8 +194,9 @@ fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, NodeError> {
     serde_json::to_vec(value).map_err(|error| malformed(&error.to_string()))
 }
 
+/// What cannot be read is quoted in the reason.
 fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: reason.to_owned() }
+    NodeError::Malformed { reason: shorten(reason) }
 }
 
 fn is_error_object(answer: &[u8]) -> bool {

@@ -8,11 +8,13 @@
 //! agreement   what several nodes say about one fact; disagreement is a value
 //! heads       ring of recent heads, reorgs found and undone (pure)
 //! follow      drives the ring with a ChainEdge
-//! lane        nonce lanes: next nonce, gaps, foreign transactions, jams (pure)
+//! lane        nonce lanes: the next nonce, gaps, and whose word moves a lane (pure)
 //! http        HTTP to one node, with a deadline
 //! jsonrpc     JSON-RPC over HTTP, single and batched
 //! send        signed bytes to every node at once
+//! words       texts of nodes, made fit for tables and logs
 //! settle      what answers about claimed transactions have in common
+//! commitment  what signed bytes commit to (pure)
 //! connect     the edge of a chain from its settings, whatever its kind
 //! evm/        the EVM adapter: wire types, calls, fees, gas, effect check, error classification, transactions
 //! tron/       the TRON adapter
@@ -23,6 +25,7 @@
 
 pub mod agreement;
 pub mod broadcast;
+pub mod commitment;
 pub mod connect;
 pub mod edge;
 pub mod error;
@@ -37,9 +40,11 @@ pub mod tron;
 
 mod send;
 mod settle;
+mod words;
 
 pub use agreement::{Agreement, Answer};
 pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
+pub use commitment::{Bound, Commitment, commitment};
 pub use connect::{Caps, Settings, connect};
 pub use edge::{
     Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Closing,
@@ -49,6 +54,7 @@ pub use edge::{
 pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFault};
 pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy};
 pub use heads::{Fed, Head, HeadRing, Reorg};
+pub use lane::Sight;
 pub use node::{NodeConfig, NodeHealth, NodeName};
 pub use tron::message::reference as short_reference;
 pub use tron::{TronChain, TronConfig};

@@ -255,6 +255,8 @@ impl<C: NodeClient> NodeSet<C> {
         if quorum == 0 || quorum > nodes.len() {
             return Err(ConfigError::Quorum { quorum, nodes: nodes.len() });
         }
+        // Shown from the start, or the first disagreement would not look like a rise.
+        metrics::counter!("bursar_chain_disagreements_total", "chain" => chain.to_string()).increment(0);
         Ok(Self { chain, nodes: nodes.into_iter().map(Arc::new).collect(), quorum, max_lag_blocks })
     }
 

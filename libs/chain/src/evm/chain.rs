@@ -10,10 +10,9 @@ use async_trait::async_trait;
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use super::classify;
-use super::client::{At, EvmClient, LogFilter};
+use super::client::{At, EvmClient};
 use super::config::{EvmConfig, Finality};
 use super::tx::{SignedTx, UnsignedTx, hash_of};
-use super::wire::{WireLog, WireReceipt};
 use crate::agreement::{Agreement, Answer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
@@ -23,6 +22,7 @@ use crate::edge::{
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
 use crate::jsonrpc::JsonRpc;
+use crate::lane::Sight;
 use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain, split};
 use crate::send::send_to_all;
 
@@ -69,25 +69,6 @@ impl EvmChain {
             return Err(unfit("the action's sender is not the binding's"));
         }
         Ok(UnsignedTx::new(self.config.chain_id, nonce, &plan.action, gas_limit, fee))
-    }
-
-    /// A token's own number of decimals, to check the catalogue against.
-    pub async fn decimals(&self, token: &Address) -> Result<u8, ChainError> {
-        let token = self.evm(token)?;
-        self.nodes.read(move |node| async move { node.ask(|client| client.decimals(token)).await }).await
-    }
-
-    /// All receipts of a block; `None` when the node does not have it or it was replaced meanwhile.
-    pub async fn block_receipts(&self, number: u64) -> Result<Option<Vec<WireReceipt>>, ChainError> {
-        self.nodes
-            .read(move |node| async move { node.ask(|client| client.block_receipts(number)).await })
-            .await
-    }
-
-    /// Logs of one event of one contract, from one node. An answer beyond that node's head is empty and proves
-    /// nothing; `NodeError::Rpc` faults are told apart by `classify::read_fault`.
-    pub async fn logs(&self, filter: &LogFilter) -> Result<Vec<WireLog>, ChainError> {
-        self.nodes.read(|node| async move { node.ask(|client| client.logs(filter)).await }).await
     }
 
     pub(super) fn evm(&self, address: &Address) -> Result<EvmAddress, ChainError> {
@@ -163,12 +144,15 @@ impl ChainEdge for EvmChain {
         let answers =
             self.nodes.ask_all(|node| async move { node.ask(|client| client.nonces(sender)).await }).await;
         let (counts, failed) = split(answers);
-        let mined = reached_by(self.nodes.quorum(), counts.iter().map(|(_, (mined, _))| *mined).collect());
-        let pending = counts.iter().map(|(_, (_, pending))| *pending).max();
-        match (mined, pending) {
-            (Some(mined), Some(pending)) => Ok(Anchor::Nonce { mined, pending: pending.max(mined) }),
-            (None, _) | (_, None) => Err(self.nodes.nobody(failed)),
-        }
+        let quorum = self.nodes.quorum();
+        let pools: Vec<u64> = counts.iter().map(|(_, (mined, pending))| *pending.max(mined)).collect();
+        let mined = reached_by(quorum, counts.iter().map(|(_, (mined, _))| *mined).collect());
+        let (Some(mined), Some(pending)) = (mined, pools.iter().copied().max()) else {
+            return Err(self.nodes.nobody(failed));
+        };
+        // With fewer answers than that, one node alone would move the lane for good.
+        let agreed = if pools.len() < quorum { None } else { reached_by(quorum, pools) };
+        Ok(Anchor::Nonce(Sight { mined, pending, agreed }))
     }
 
     async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Price, QuoteError>> {
@@ -304,13 +288,6 @@ impl ChainEdge for EvmChain {
         let balances =
             self.nodes.read(|node| async move { node.ask(|client| client.balances(wanted)).await }).await?;
         Ok(balances.into_iter().map(|balance| balance.map(RawAmount::from_u256)).collect())
-    }
-
-    async fn has_code(&self, address: &Address) -> Result<bool, ChainError> {
-        let address = self.evm(address)?;
-        let code =
-            self.nodes.read(move |node| async move { node.ask(|client| client.code(address)).await }).await?;
-        Ok(!code.is_empty())
     }
 
     fn nodes(&self) -> Vec<NodeHealth> {

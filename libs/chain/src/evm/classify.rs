@@ -8,6 +8,7 @@
 use crate::broadcast::{BroadcastOutcome, Pricing, TransientCause};
 use crate::error::{NodeError, RpcFault};
 use crate::jsonrpc::Reply;
+use crate::words::shorten;
 
 /// How a listed wording is compared with a text.
 enum Wording {
@@ -240,12 +241,25 @@ impl ReadFault {
             | Self::Other => false,
         }
     }
+
+    /// Whether it is about the node, whatever was asked. Anything else may be about this one question: contracts of
+    /// strangers are among what is asked about, and there are as many words for how a call dies as there are nodes.
+    pub fn is_of_the_node(self) -> bool {
+        match self {
+            Self::NoSuchMethod | Self::StateUnavailable | Self::RateLimited | Self::Busy => true,
+            Self::Reverted | Self::InsufficientFunds | Self::RangeTooLarge | Self::Other => false,
+        }
+    }
 }
 
 const READ: &[(Wording, ReadFault)] = &[
+    // First: what follows it are the contract's own words, which mean nothing about the node or the wallet.
+    (Has("execution reverted"), ReadFault::Reverted),
+    (Has("execution aborted"), ReadFault::Reverted), // geth: "execution aborted (timeout = 5s)": the call takes too long
     (Has("insufficient funds"), ReadFault::InsufficientFunds),
     (Has("insufficient balance for transfer"), ReadFault::InsufficientFunds),
-    (Has("gas required exceeds allowance"), ReadFault::InsufficientFunds),
+    // Calls are asked about without a price, so that no balance bounds them: this one takes more than a block has.
+    (Has("gas required exceeds allowance"), ReadFault::Reverted),
     (Has("revert"), ReadFault::Reverted),
     (Has("out of gas"), ReadFault::Reverted),
     (Has("invalid opcode"), ReadFault::Reverted),
@@ -320,15 +334,6 @@ fn normal(message: &str) -> String {
         text.push_str(&word.to_lowercase());
     }
     text
-}
-
-/// Nodes quote calldata in errors; tables and logs keep the beginning.
-pub fn shorten(message: &str) -> String {
-    const MAX_CHARS: usize = 300;
-    match message.char_indices().nth(MAX_CHARS) {
-        None => message.to_owned(),
-        Some((end, _)) => format!("{}..", &message[..end]),
-    }
 }
 
 #[cfg(test)]

@@ -118,6 +118,12 @@ fn read_faults_are_told_apart() {
     assert_eq!(of(-32000, "exceed maximum block range: 5000"), ReadFault::RangeTooLarge);
     assert_eq!(of(-32000, "execution timeout"), ReadFault::Busy);
     assert_eq!(of(-32000, "something new"), ReadFault::Other);
+    // What a contract says is about its call, whatever it says.
+    for words in ["insufficient funds", "rate limit", "timeout", "method not found", "pruned"] {
+        assert_eq!(of(3, &format!("execution reverted: {words}")), ReadFault::Reverted, "{words}");
+    }
+    assert_eq!(of(-32000, "execution aborted (timeout = 5s)"), ReadFault::Reverted);
+    assert_eq!(of(-32000, "gas required exceeds allowance (50000000)"), ReadFault::Reverted);
 }
 
 proptest! {

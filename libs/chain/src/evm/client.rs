@@ -3,15 +3,14 @@
 //! Owns the JSON of requests. Never decides which node to ask or what an answer means for a payment.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::classify::{ReadFault, read_fault};
+use super::classify::read_fault;
 use super::erc20;
-use super::wire::{WireBlock, WireFeeHistory, WireHeader, WireLog, WireReceipt, WireTransaction};
+use super::wire::{WireBlock, WireFeeHistory, WireHeader, WireReceipt, WireTransaction};
 use crate::edge::{Block, Detail};
 use crate::error::NodeError;
 use crate::jsonrpc::{Call, JsonRpc, Reply, read};
@@ -52,20 +51,10 @@ impl CallRequest {
     }
 }
 
-/// Which logs to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFilter {
-    pub blocks: RangeInclusive<u64>,
-    pub address: Address,
-    pub topic0: B256,
-}
-
 #[derive(Debug)]
 pub struct EvmClient {
     rpc: JsonRpc,
     chain_id: u64,
-    /// Set when the node does not know `eth_getBlockReceipts`.
-    no_block_receipts: AtomicBool,
 }
 
 impl NodeClient for EvmClient {
@@ -80,7 +69,7 @@ impl NodeClient for EvmClient {
 
 impl EvmClient {
     pub fn new(rpc: JsonRpc, chain_id: u64) -> Self {
-        Self { rpc, chain_id, no_block_receipts: AtomicBool::new(false) }
+        Self { rpc, chain_id }
     }
 
     /// `None` when the node has no such block, for instance because it lags.
@@ -116,28 +105,6 @@ impl EvmClient {
 
     pub async fn receipts(&self, hashes: &[B256]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
         self.many(hashes.iter().map(|hash| Call::new("eth_getTransactionReceipt", json!([hash])))).await
-    }
-
-    /// All receipts of a block, by one request where the node offers that, otherwise by one batch.
-    pub async fn block_receipts(&self, number: u64) -> Result<Option<Vec<WireReceipt>>, NodeError> {
-        if !self.no_block_receipts.load(Ordering::Relaxed) {
-            match self.rpc.call("eth_getBlockReceipts", json!([U64::from(number)])).await {
-                Err(NodeError::Rpc(fault)) if read_fault(&fault) == ReadFault::NoSuchMethod => {
-                    self.no_block_receipts.store(true, Ordering::Relaxed);
-                }
-                answer => return answer,
-            }
-        }
-        let Some(block) = self.blocks(number..=number, Detail::Hashes).await?.into_iter().next() else {
-            return Ok(None);
-        };
-        let hashes: Vec<B256> = block.transactions.iter().map(|tx| tx.hash.into()).collect();
-        let receipts = self.receipts(&hashes).await?;
-        // A receipt of another block, or none, means a reorg happened in between: the caller reads again.
-        let whole = receipts.iter().all(|receipt| {
-            receipt.as_ref().is_some_and(|receipt| receipt.block_hash == B256::from(block.head.hash))
-        });
-        Ok(whole.then(|| receipts.into_iter().flatten().collect()))
     }
 
     pub async fn transactions(&self, hashes: &[B256]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
@@ -179,22 +146,10 @@ impl EvmClient {
             (Ok(raw), None) => read(&raw).map(Some),
             // A contract that is none answers `0x`; that is not a balance of zero.
             (Ok(raw), Some(_)) => read::<Bytes>(&raw).map(|word| erc20::decode_uint(&word)),
-            (Err(fault), Some(_)) if read_fault(&fault) == ReadFault::Reverted => Ok(None),
+            (Err(fault), Some(_)) if !read_fault(&fault).is_of_the_node() => Ok(None),
             (Err(fault), _) => Err(fault.into()),
         };
         replies.into_iter().zip(of).map(balance).collect()
-    }
-
-    pub async fn decimals(&self, token: Address) -> Result<u8, NodeError> {
-        let data = erc20::decimals_calldata();
-        let word: Bytes = self.rpc.call("eth_call", json!([{"to": token, "data": data}, "latest"])).await?;
-        erc20::decode_uint(&word)
-            .and_then(|decimals| u8::try_from(decimals).ok())
-            .ok_or_else(|| malformed("decimals did not return a small number"))
-    }
-
-    pub async fn code(&self, address: Address) -> Result<Bytes, NodeError> {
-        self.rpc.call("eth_getCode", json!([address, "latest"])).await
     }
 
     /// Gas for each of these calls. An inner error concerns its own call: it would revert, for instance.
@@ -228,16 +183,6 @@ impl EvmClient {
         self.rpc.batch(&calls).await
     }
 
-    pub async fn logs(&self, filter: &LogFilter) -> Result<Vec<WireLog>, NodeError> {
-        let filter = json!({
-            "fromBlock": U64::from(*filter.blocks.start()),
-            "toBlock": U64::from(*filter.blocks.end()),
-            "address": filter.address,
-            "topics": [filter.topic0],
-        });
-        self.rpc.call("eth_getLogs", json!([filter])).await
-    }
-
     /// A batch whose every answer must be readable; the first error stands for all.
     async fn many<T: DeserializeOwned>(
         &self,
@@ -246,8 +191,4 @@ impl EvmClient {
         let calls: Vec<Call> = calls.into_iter().collect();
         self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
     }
-}
-
-fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: reason.to_owned() }
 }

@@ -5,8 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::classify::{ReadFault, read_fault, shorten};
+use super::classify::{ReadFault, read_fault};
 use crate::error::{ConfigError, NodeError, QuoteError};
+use crate::words::shorten;
 
 /// A transfer between two accounts without code.
 pub const PLAIN_TRANSFER_GAS: u64 = 21_000;
@@ -50,19 +51,33 @@ impl GasPolicy {
     }
 }
 
-/// What a failed estimate means. `None`: it says nothing about the call, so another node may know better.
-pub fn estimate_failed(error: &NodeError) -> Option<QuoteError> {
-    let NodeError::Rpc(fault) = error else { return None };
+/// What a node said of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Estimated {
+    Gas(u64),
+    /// Certainly about the call.
+    Refused(QuoteError),
+    /// In words that nobody listed: about the call, if the node can estimate others.
+    Doubtful(QuoteError),
+}
+
+/// What an estimate means. The error: it is about the node and says nothing of the call, so another may know better.
+pub fn estimated(estimate: Result<u64, NodeError>) -> Result<Estimated, NodeError> {
+    let fault = match estimate {
+        Ok(gas) => return Ok(Estimated::Gas(gas)),
+        Err(NodeError::Rpc(fault)) => fault,
+        Err(error) => return Err(error),
+    };
     let reason = shorten(&fault.message);
-    match read_fault(fault) {
-        ReadFault::Reverted => Some(QuoteError::WouldRevert { reason }),
-        ReadFault::InsufficientFunds => Some(QuoteError::InsufficientFunds { reason }),
-        ReadFault::NoSuchMethod
-        | ReadFault::StateUnavailable
-        | ReadFault::RateLimited
-        | ReadFault::Busy
-        | ReadFault::RangeTooLarge
-        | ReadFault::Other => None,
+    match read_fault(&fault) {
+        ReadFault::Reverted => Ok(Estimated::Refused(QuoteError::WouldRevert { reason })),
+        ReadFault::InsufficientFunds => Ok(Estimated::Refused(QuoteError::InsufficientFunds { reason })),
+        ReadFault::RangeTooLarge | ReadFault::Other => {
+            Ok(Estimated::Doubtful(QuoteError::WouldRevert { reason }))
+        }
+        ReadFault::NoSuchMethod | ReadFault::StateUnavailable | ReadFault::RateLimited | ReadFault::Busy => {
+            Err(fault.into())
+        }
     }
 }
 

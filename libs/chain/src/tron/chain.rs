@@ -273,11 +273,6 @@ impl ChainEdge for TronChain {
         self.nodes.read(|node| async move { balances(&node, of).await }).await
     }
 
-    async fn has_code(&self, address: &Address) -> Result<bool, ChainError> {
-        self.of_network(address)?;
-        self.nodes.read(|node| async move { node.ask(|client| client.has_contract(address)).await }).await
-    }
-
     fn nodes(&self) -> Vec<NodeHealth> {
         self.nodes.health()
     }

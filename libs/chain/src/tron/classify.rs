@@ -5,7 +5,7 @@
 
 use super::wire::{WireBroadcast, plain};
 use crate::broadcast::{BroadcastOutcome, TransientCause};
-use crate::evm::classify::shorten;
+use crate::words::shorten;
 
 /// What a node's answer to `broadcasthex` means.
 pub fn sent(answer: &WireBroadcast) -> BroadcastOutcome {
@@ -88,6 +88,16 @@ mod tests {
     fn messages_in_hex_read_like_text() {
         let hex = alloy_primitives::hex::encode("P2P broadcast failed.");
         assert_eq!(answer("NOT_ENOUGH_EFFECTIVE_CONNECTION", &hex), BroadcastOutcome::Accepted);
+    }
+
+    #[test]
+    fn no_control_character_of_a_node_gets_any_further() {
+        assert_eq!(answer("NEW\0CODE", "a\0b").to_string(), "unknown: NEW CODE: a b");
+        let hex = alloy_primitives::hex::encode("a\0b");
+        assert!(!answer("SIGERROR", &hex).to_string().contains(char::is_control));
+        let error = Some("class\0".to_owned());
+        let outcome = sent(&WireBroadcast { error, ..WireBroadcast::default() });
+        assert!(!outcome.to_string().contains(char::is_control));
     }
 
     #[test]

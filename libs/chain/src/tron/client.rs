@@ -14,13 +14,13 @@ use types::{Address, TxHash};
 
 use super::message::network_id;
 use super::wire::{
-    WireAccount, WireBlock, WireBroadcast, WireConstant, WireInfo, WireParameters, WireResources,
+    WireAccount, WireBlock, WireBroadcast, WireConstant, WireInfo, WireInfos, WireParameters, WireResources,
     WireTransaction, hash, malformed, plain,
 };
 use crate::error::NodeError;
-use crate::evm::classify::shorten;
 use crate::http::Http;
 use crate::node::NodeClient;
+use crate::words::shorten;
 
 /// Most blocks in one answer of `getblockbylimitnext`.
 const BLOCKS_AT_ONCE: u64 = 100;
@@ -147,6 +147,16 @@ impl TronClient {
         self.each(questions).await
     }
 
+    /// Whose receipts the node keeps for this block; `None` when it has no such block on that side.
+    pub async fn receipts_of(&self, side: Side, number: u64) -> Result<Option<Vec<TxHash>>, NodeError> {
+        match self.ask(side, "gettransactioninfobyblocknum", &json!({ "num": number })).await? {
+            WireInfos::Of(infos) => {
+                infos.iter().map(|info| hash(&info.id)).collect::<Result<_, _>>().map(Some)
+            }
+            WireInfos::Missing(_) => Ok(None),
+        }
+    }
+
     /// Whether the node knows each of these at all; one that waits in its pool counts.
     pub async fn known(&self, hashes: &[TxHash]) -> Result<Vec<bool>, NodeError> {
         let questions = hashes.iter().map(|hash| async move {
@@ -192,12 +202,6 @@ impl TronClient {
             self.ask(Side::Full, "triggerconstantcontract", &question).await
         });
         self.each(questions).await
-    }
-
-    pub async fn has_contract(&self, address: &Address) -> Result<bool, NodeError> {
-        let found: Value =
-            self.ask(Side::Full, "getcontract", &json!({ "value": address.tron_hex() })).await?;
-        Ok(found.get("contract_address").is_some())
     }
 
     /// Offers signed bytes exactly as they are. An error object is part of the answer here: it says nothing certain.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! message    protobuf messages, ids of transactions and blocks (pure)
+//! merkle     the root over a block's transactions (pure)
 //! wire       the parts of nodes' JSON that are used
 //! client     typed questions to one node
 //! classify   what nodes' answers to a broadcast mean; the only place that reads them
@@ -31,6 +32,7 @@ pub mod wire;
 
 mod chain;
 mod config;
+mod merkle;
 mod price;
 mod settle;
 

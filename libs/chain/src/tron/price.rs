@@ -15,7 +15,7 @@ use super::tx::{fits, most_bandwidth};
 use super::wire::{WireConstant, malformed, plain, unsigned};
 use crate::edge::{Action, AssetRef, Price, Transfer};
 use crate::error::{AboveCap, ChainError, NodeError, QuoteError};
-use crate::evm::classify::shorten;
+use crate::words::shorten;
 
 /// What one node said about a batch of transfers.
 struct Market {
@@ -155,7 +155,7 @@ fn energy_of(run: &WireConstant) -> Result<Result<u64, QuoteError>, NodeError> {
     let refused = matches!(run.result.code.as_str(), "CONTRACT_VALIDATE_ERROR" | "CONTRACT_EXE_ERROR");
     if !run.result.result && !refused {
         let reason = format!("a call was not tried: {} {reason}", run.result.code);
-        return Err(NodeError::Declined { reason });
+        return Err(NodeError::Declined { reason: shorten(&reason) });
     }
     if refused || run.transaction.ret.iter().any(|ret| ret.ret == "FAILED") {
         return Ok(Err(QuoteError::WouldRevert { reason }));

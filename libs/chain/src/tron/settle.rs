@@ -7,10 +7,16 @@
 //! That a transaction can no longer land is never read off an answer about the transaction: `{}` means as little as a
 //! timeout. All solid blocks from the reference on are read, linked by their parents, until one is at or beyond the
 //! expiration. Whatever comes after that has a parent at or beyond it and cannot include the transaction.
+//!
+//! A list with a transaction missing would make a second payment of it, so each block's list must be the one that the root
+//! in its header stands for. Of some transactions nodes do not show every byte that was hashed; there the root proves
+//! nothing, and the receipts that the node keeps for the block, which come from another of its stores, must name the same
+//! transactions. What the nodes have shown is compared in any case: see [`Fate::Expired`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use types::{RawAmount, TxHash};
 
 use super::chain::{TronChain, head_at};
@@ -167,6 +173,7 @@ async fn scan(
 ) -> Result<Answer<Fate>, NodeError> {
     let last = question.asof.number.min(question.since.saturating_add(LONGEST_SCAN));
     let mut before: Option<Head> = None;
+    let mut shown = Sha256::new();
     let mut next = question.since;
     while next <= last {
         let end = last.min(next.saturating_add(SCAN_STEP - 1));
@@ -175,14 +182,27 @@ async fn scan(
             return Ok(Answer::Abstain(format!("does not show solid block {next}")));
         }
         for block in &blocks {
-            match look(block, before.as_ref(), question)? {
+            let (head, ids, proven) = match look(block, before.as_ref(), question)? {
                 Looked::Told(answer) => return Ok(answer),
-                // Whatever follows has a parent at or beyond the expiration.
-                Looked::Absent(head) if head.timestamp_ms >= expiration_ms => {
-                    return closed(node, question).await;
-                }
-                Looked::Absent(head) => (before, next) = (Some(head), head.number + 1),
+                Looked::Absent { head, ids, proven } => (head, ids, proven),
+            };
+            if !proven && !receipts_agree(node, head.number, &ids).await? {
+                let why = format!("block {} does not show the transactions of its root", head.number);
+                return Ok(Answer::Abstain(why));
             }
+            ids.iter().for_each(|id| shown.update(id.as_bytes()));
+            // A transaction refers to a block that is older than its end. One that is not was named by mistake, or by a liar, and
+            // a search from there on proves nothing.
+            if before.is_none() && head.timestamp_ms >= expiration_ms {
+                let why = format!("the search would begin at block {}, after the window", head.number);
+                return Ok(Answer::Abstain(why));
+            }
+            // Whatever follows has a parent at or beyond the expiration.
+            if head.timestamp_ms >= expiration_ms {
+                let expired = Fate::Expired { closing: head.into(), shown: shown.finalize().into() };
+                return closed(node, question, expired).await;
+            }
+            (before, next) = (Some(head), head.number + 1);
         }
     }
     if last < question.asof.number {
@@ -193,24 +213,44 @@ async fn scan(
 
 /// The scan found none of ours. That is the proof, unless the search began too late or the node contradicts its own blocks:
 /// then it has a receipt all the same, and has proven nothing.
-async fn closed(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+async fn closed(
+    node: &Arc<Node<TronClient>>,
+    question: &FateQuestion,
+    expired: Fate,
+) -> Result<Answer<Fate>, NodeError> {
     let receipts = node.ask(|client| client.infos(Side::Solid, &question.ours)).await?;
     if receipts.iter().any(Option::is_some) {
         let since = question.since;
         return Ok(Answer::Abstain(format!("has a receipt of what its blocks from {since} on do not show")));
     }
-    Ok(Answer::Value(Fate::Expired))
+    Ok(Answer::Value(expired))
+}
+
+/// Whether the node's receipts of this block are those of these transactions, neither more nor fewer.
+async fn receipts_agree(
+    node: &Arc<Node<TronClient>>,
+    number: u64,
+    ids: &[TxHash],
+) -> Result<bool, NodeError> {
+    let receipts = node.ask(|client| client.receipts_of(Side::Solid, number)).await?;
+    let shown: BTreeSet<&TxHash> = ids.iter().collect();
+    Ok(receipts
+        .is_some_and(|receipts| !receipts.is_empty() && receipts.iter().collect::<BTreeSet<_>>() == shown))
 }
 
 /// What one block of a scan says.
 enum Looked {
-    /// None of ours is in it.
-    Absent(Head),
+    /// None of ours is among these transactions of it; proven, if they are for certain all that it has.
+    Absent {
+        head: Head,
+        ids: Vec<TxHash>,
+        proven: bool,
+    },
     Told(Answer<Fate>),
 }
 
-/// Looks for ours in one block, which must be whole and follow the one before it. Hashes are compared as such: spelled in
-/// another way an id is still the same, and what has none cannot be told from ours.
+/// Looks for ours in one block, which must be whole and follow the one before it. Ids are made from the transactions' bytes:
+/// what a node calls them, and how it spells that, decides nothing.
 fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Result<Looked, NodeError> {
     let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
     let abstain = |why: &str| Ok(Looked::Told(Answer::Abstain(format!("block {} {why}", head.number))));
@@ -223,9 +263,10 @@ fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Re
     if head.number == question.asof.number && head != question.asof {
         return Ok(Looked::Told(Answer::Conflict(format!("has block {} at final height", head.hash))));
     }
-    let found = block.ids()?.into_iter().find(|id| question.ours.contains(id));
+    let (ids, proven) = block.contents()?;
+    let found = ids.iter().find(|id| question.ours.contains(id));
     Ok(match found {
-        Some(hash) => Looked::Told(Answer::Value(Fate::Ours { hash, block: BlockRef::from(head) })),
-        None => Looked::Absent(head),
+        Some(hash) => Looked::Told(Answer::Value(Fate::Ours { hash: *hash, block: BlockRef::from(head) })),
+        None => Looked::Absent { head, ids, proven },
     })
 }

@@ -7,11 +7,13 @@ use alloy_primitives::{Address, B256, Bytes};
 use serde::Deserialize;
 use types::TxHash;
 
-use super::message::{BlockHeaderRaw, block_id, number_of};
+use super::merkle::root;
+use super::message::{BlockHeaderRaw, block_id, number_of, tx_id};
 use crate::edge::{Block, TxRef};
 use crate::error::NodeError;
 use crate::evm::wire::WireLog;
 use crate::heads::Head;
+use crate::words::{clean, shorten};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct WireBlock {
@@ -79,7 +81,20 @@ impl WireBlock {
         header().is_some_and(|header| self.block_id.parse() == Ok(block_id(&header)))
     }
 
-    /// Ids of all its transactions. The root of an empty list is all zeros: with any other, an empty list was cut off.
+    /// Ids of all its transactions, from their bytes, whatever the node calls them; and whether they are for certain those
+    /// that the root in the header stands for.
+    pub fn contents(&self) -> Result<(Vec<TxHash>, bool), NodeError> {
+        let id = |transaction: &WireTransaction| {
+            let raw = alloy_primitives::hex::decode(&transaction.raw_data_hex);
+            raw.map(|raw| tx_id(&raw)).map_err(|_| malformed("raw data is not hex"))
+        };
+        let ids = self.transactions.iter().map(id).collect::<Result<_, _>>()?;
+        let named = alloy_primitives::hex::decode(&self.block_header.raw_data.tx_trie_root).ok();
+        let proven = named.is_some_and(|named| root(&self.transactions).is_some_and(|root| named == root));
+        Ok((ids, proven))
+    }
+
+    /// Ids of all its transactions, as the node names them. The root of an empty list is all zeros: with any other, an empty list was cut off.
     pub fn ids(&self) -> Result<Vec<TxHash>, NodeError> {
         let root = &self.block_header.raw_data.tx_trie_root;
         if self.transactions.is_empty() && root.bytes().any(|digit| digit != b'0') {
@@ -101,6 +116,11 @@ pub struct WireTransaction {
     pub tx_id: String,
     #[serde(default)]
     pub raw_data_hex: String,
+    #[serde(default)]
+    pub signature: Vec<String>,
+    /// In a block: how it ended.
+    #[serde(default)]
+    pub ret: Vec<serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -114,6 +134,19 @@ pub struct WireInfo {
     pub log: Vec<WireTronLog>,
     /// `FAILED`, or absent.
     pub result: Option<String>,
+}
+
+/// The receipts of a block; no list when there is no such block.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum WireInfos {
+    Of(Vec<WireInfoId>),
+    Missing(serde::de::IgnoredAny),
+}
+
+#[derive(Debug, Deserialize)]
+pub struct WireInfoId {
+    pub id: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -238,7 +271,7 @@ pub(super) fn unsigned(value: i64) -> Result<u64, NodeError> {
 }
 
 pub(super) fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: reason.to_owned() }
+    NodeError::Malformed { reason: shorten(reason) }
 }
 
 /// Messages of nodes are text on one path and hex of that text on another.
@@ -246,6 +279,6 @@ pub(super) fn plain(message: &str) -> String {
     let decoded = alloy_primitives::hex::decode(message).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     match decoded {
         Some(text) if !text.is_empty() && !text.contains(char::is_control) => text,
-        _ => message.to_owned(),
+        _ => clean(message).into_owned(),
     }
 }

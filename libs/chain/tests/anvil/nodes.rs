@@ -2,7 +2,7 @@
 
 use chain::{
     Anchor, AssetRef, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig,
-    NodeError,
+    NodeError, Sight,
 };
 use serde_json::json;
 use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
@@ -43,14 +43,15 @@ async fn reads_go_on_with_the_next_node_and_come_back() {
     let (first, second, edge) = two_nodes(&node).await;
     edge.probe().await;
     first.refuse().await;
-    assert!(!edge.has_code(&receiver(0x62)).await.unwrap());
-    assert_eq!(second.calls("eth_getCode"), 1);
+    let of = [BalanceOf { holder: receiver(0x62), asset: AssetRef::Native }];
+    assert_eq!(edge.balances(&of).await.unwrap(), [Some(RawAmount::ZERO)]);
+    assert_eq!(second.calls("eth_getBalance"), 1);
     assert!(edge.head().await.is_ok());
     second.refuse().await;
-    let error = edge.has_code(&receiver(0x62)).await.unwrap_err();
+    let error = edge.balances(&of).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     first.pass().await;
-    assert!(!edge.has_code(&receiver(0x62)).await.unwrap());
+    assert!(edge.balances(&of).await.is_ok());
     assert!(edge.nodes()[0].usable);
 }
 
@@ -79,21 +80,25 @@ async fn a_node_s_head_never_goes_back() {
     assert!(health[0].went_back && !health[1].went_back);
     assert_eq!(health[0].head.unwrap().number, 4);
     // What others can answer is not asked of it meanwhile.
-    edge.has_code(&receiver(0x63)).await.unwrap();
-    assert_eq!(first.calls("eth_getCode"), 0);
+    let of = [BalanceOf { holder: receiver(0x63), asset: AssetRef::Native }];
+    edge.balances(&of).await.unwrap();
+    assert_eq!(first.calls("eth_getBalance"), 0);
 }
 
 #[tokio::test]
 async fn one_node_s_inflated_nonce_moves_nothing() {
     let node = node().await;
-    let (first, _second, edge) = two_nodes(&node).await;
+    let (first, second, edge) = two_nodes(&node).await;
     let wallet = Wallet::funded(&node, 21).await;
     let (raw, _) = wallet.native(&edge, 0, 0x64, FEE);
     edge.broadcast(&[raw]).await;
-    assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), Anchor::Nonce { mined: 0, pending: 1 });
+    let sight = |mined, pending, agreed| Anchor::Nonce(Sight { mined, pending, agreed });
+    assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(0, 1, Some(1)));
     node.mine(1).await;
     first.rule(Rule::on("eth_getTransactionCount", Upset::RpcResult(json!("0x9"))));
-    assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), Anchor::Nonce { mined: 1, pending: 9 });
+    assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(1, 9, Some(1)));
+    second.refuse().await;
+    assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(9, 9, None), "nobody to agree with");
 }
 
 #[tokio::test]
@@ -127,26 +132,6 @@ async fn balances_come_in_one_batch_and_a_bad_token_spoils_no_other() {
     assert_eq!(balances[0].unwrap().to_string(), "100000000000000000000");
     assert_eq!(balances[1].unwrap().to_string(), "77");
     assert_eq!(balances[2], None, "no contract there");
-    assert!(edge.has_code(&token).await.unwrap());
-    assert_eq!(edge.decimals(&token).await.unwrap(), 18);
-}
-
-#[tokio::test]
-async fn block_receipts_are_read_with_and_without_the_node_s_help() {
-    let node = node().await;
-    let proxy = FaultProxy::http(node.address()).await;
-    let edge = edge(&[proxy.url()]);
-    let wallet = Wallet::funded(&node, 23).await;
-    let raw: Vec<_> = (0..5).map(|nonce| wallet.native(&edge, nonce, 0x66, FEE).0).collect();
-    edge.broadcast(&raw).await;
-    node.mine(1).await;
-    let receipts = edge.block_receipts(1).await.unwrap().unwrap();
-    assert_eq!(receipts.len(), 5);
-    proxy.rule(Rule::on("eth_getBlockReceipts", Upset::RpcError { code: -32601, message: "no".into() }));
-    assert_eq!(edge.block_receipts(1).await.unwrap().unwrap(), receipts);
-    assert_eq!(edge.block_receipts(99).await.unwrap(), None);
-    // Learned: not asked for again.
-    assert_eq!(proxy.calls("eth_getBlockReceipts"), 2);
 }
 
 #[test]

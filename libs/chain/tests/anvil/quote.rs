@@ -4,10 +4,11 @@ use chain::evm::FeeKind;
 use chain::{
     Action, AssetRef, BalanceOf, ChainEdge as _, EvmChain, FeePolicy, FeeQuote, Finality, Price, QuoteError,
 };
-use testkit::FaultProxy;
+use serde_json::json;
+use testkit::{FaultProxy, Rule, Upset};
 use types::Priority;
 
-use crate::kit::{GWEI, Wallet, config, deploy, deploy_token, edge, mint, node};
+use crate::kit::{GWEI, Wallet, config, deploy, deploy_token, edge, mint, node, receiver, two_nodes};
 
 #[tokio::test]
 async fn a_native_transfer_costs_exactly_21000_gas() {
@@ -69,6 +70,61 @@ async fn many_actions_are_priced_in_three_requests_and_each_by_itself() {
     assert!(matches!(prices[7], Err(QuoteError::WouldRevert { .. })));
     assert_eq!((proxy.calls("eth_feeHistory"), proxy.calls("eth_getBalance")), (1, 2));
     assert!(edge.quotes(&[], Priority::High).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_receiver_that_dies_in_its_own_way_spoils_no_other_price() {
+    let node = node().await;
+    let edge = edge(&[node.url()]);
+    let wallet = Wallet::funded(&node, 49).await;
+    let actions = [0x79, 0x7a].map(|to| Action::Pay(wallet.pays(AssetRef::Native, to, 5)));
+    // Invalid opcode, stack underflow, a jump to nowhere, and a loop without end.
+    for code in ["0xfe", "0x50", "0x600056", "0x5b600056"] {
+        node.call("anvil_setCode", json!([receiver(0x79).to_string(), code])).await;
+        let prices = edge.quotes(&actions, Priority::Normal).await;
+        assert!(matches!(prices[0], Err(QuoteError::WouldRevert { .. })), "{code}: {:?}", prices[0]);
+        assert!(prices[1].is_ok(), "{code}: {:?}", prices[1]);
+    }
+    let of = |token| BalanceOf { holder: wallet.address(), asset: token };
+    let wanted = [of(AssetRef::Token(receiver(0x79))), of(AssetRef::Native)];
+    let balances = edge.balances(&wanted).await.unwrap();
+    assert!(balances[0].is_none() && balances[1].is_some(), "{balances:?}");
+}
+
+#[tokio::test]
+async fn unheard_words_about_everything_are_the_node_s_own_trouble() {
+    let node = node().await;
+    let (first, second, edge) = two_nodes(&node).await;
+    let wallet = Wallet::funded(&node, 50).await;
+    let action = Action::Pay(wallet.pays(AssetRef::Native, 0x7b, 5));
+    let sick = || Rule::on("eth_estimateGas", Upset::RpcError { code: -32603, message: "so\0what".into() });
+    first.rule(sick());
+    assert!(edge.quote(&action, Priority::Normal).await.is_ok(), "another node knows better");
+    second.rule(sick());
+    let refused = edge.quote(&action, Priority::Normal).await.unwrap_err();
+    assert!(matches!(refused, QuoteError::Chain(_)) && refused.is_transient(), "{refused}");
+}
+
+#[tokio::test]
+async fn no_control_character_of_a_node_gets_any_further() {
+    let node = node().await;
+    let proxy = FaultProxy::http(node.address()).await;
+    let edge = edge(&[proxy.url()]);
+    let wallet = Wallet::funded(&node, 51).await;
+    let error = |text: &str| Upset::RpcError { code: 3, message: text.to_owned() };
+    proxy.rule(Rule::on("eth_estimateGas", error("execution reverted: a\0b\u{1b}c")));
+    let action = Action::Pay(wallet.pays(AssetRef::Native, 0x7c, 5));
+    let refused = edge.quote(&action, Priority::Normal).await.unwrap_err();
+    assert_eq!(refused, QuoteError::WouldRevert { reason: "execution reverted: a b c".to_owned() });
+    proxy.rule(Rule::on("eth_sendRawTransaction", error("who\0knows")).times(1));
+    let (raw, _) = wallet.native(&edge, 0, 0x7c, crate::kit::FEE);
+    let sent = edge.broadcast(std::slice::from_ref(&raw)).await;
+    assert_eq!(sent[0].merged.to_string(), "unknown: who knows");
+    // What cannot be read is quoted in the error.
+    proxy.rule(Rule::on("eth_getBalance", Upset::RpcResult(json!("no\0number"))));
+    let of = BalanceOf { holder: wallet.address(), asset: AssetRef::Native };
+    let error = edge.balances(&[of]).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be read") && !error.contains('\0'), "{error}");
 }
 
 #[tokio::test]
