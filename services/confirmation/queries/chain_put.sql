@@ -2,8 +2,6 @@
 INSERT INTO chains AS c (name, kind, network_id, nodes, depth, stuck_after_seconds, revision)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (name) DO UPDATE SET
-    kind = EXCLUDED.kind,
-    network_id = EXCLUDED.network_id,
     nodes = EXCLUDED.nodes,
     depth = EXCLUDED.depth,
     stuck_after_seconds = EXCLUDED.stuck_after_seconds,
@@ -11,3 +9,5 @@ ON CONFLICT (name) DO UPDATE SET
     updated_at = now()
 -- Messages may overtake each other; only a newer one counts.
 WHERE c.revision < EXCLUDED.revision
+    -- Another network is another chain: what is stored of this one would make no sense there.
+    AND c.kind = EXCLUDED.kind AND c.network_id = EXCLUDED.network_id

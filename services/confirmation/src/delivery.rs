@@ -30,6 +30,8 @@ impl Courier {
 }
 
 impl Deliver for Courier {
+    const RECEIVERS: &'static [&'static str] = &["execution", "intent"];
+
     async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         let payload = delivery.payload.as_slice();
         match delivery.topic.as_str() {

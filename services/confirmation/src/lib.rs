@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::delivery::Courier;
 use crate::rpc::ConfirmationRpc;
 use crate::watch::WatchApp;
-use crate::worker::{Parts, supervisor};
+use crate::worker::{Gauges, Parts, supervisor};
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/confirmation");
 
@@ -44,6 +44,7 @@ pub struct Confirmation;
 
 impl service::Service for Confirmation {
     const NAME: &'static str = "confirmation";
+    const HAS_OUTBOX: bool = true;
     type Config = Config;
 
     fn read(reader: &Reader) -> Option<Config> {
@@ -66,6 +67,11 @@ impl service::Service for Confirmation {
                 relay.run(&waker, stop).await;
                 Ok::<(), BoxError>(())
             }
+        });
+        let gauges = Gauges::new(pool.clone());
+        ctx.spawn("gauges", move |stop| async move {
+            gauges.run(stop).await;
+            Ok::<(), BoxError>(())
         });
         if config.workers {
             let parts = parts(&ctx, owner(ctx.common().server.listen));
@@ -94,11 +100,7 @@ impl service::Service for Confirmation {
 
     fn commands() -> Vec<clap::Command> {
         let chain = clap::Arg::new("chain").long("chain").required(true).help("Name of the chain");
-        let listen = clap::Arg::new("listen")
-            .long("listen")
-            .value_parser(clap::value_parser!(std::net::SocketAddr))
-            .help("Address for health and metrics; none when missing");
-        vec![clap::Command::new("work").about("Follow one chain alone").arg(chain).arg(listen)]
+        vec![clap::Command::new("work").about("Follow one chain alone").arg(chain).arg(service::listen_arg())]
     }
 
     async fn command(name: &str, arguments: &clap::ArgMatches, ctx: Context<Config>) -> Result<(), BoxError> {
@@ -113,10 +115,7 @@ impl service::Service for Confirmation {
             data_dir: None,
             ..Settings::from_env(&format!("confirmation-{chain}").parse()?)?
         };
-        if let Some(listen) = arguments.get_one::<std::net::SocketAddr>("listen") {
-            let (server, stop) = (ctx.server_at(*listen), ctx.shutdown());
-            ctx.spawn("probes", move |_| server.serve(stop));
-        }
+        ctx.probes(arguments, |server| server);
         let (parts, waker) = (parts(&ctx, work_owner(&settings)), Waker::start(&ctx.pool()));
         let work = move |worker: Worker| async move {
             let run = move |stop| supervisor::run(parts.clone(), waker.clone(), Some(chain.clone()), stop);

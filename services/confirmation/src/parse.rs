@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chain::{AssetRef, Transfer};
+use chain::{AssetRef, Bound, Commitment, Transfer};
 use proto::confirmation::v1 as wire;
 use rpc::error as refuse;
 use tonic::Status;
@@ -45,11 +45,7 @@ pub(crate) fn chain(field: &str, text: &str) -> Result<ChainName, Status> {
     text.parse().map_err(|error: types::NameError| refuse::invalid(field, error.to_string()))
 }
 
-pub(crate) fn put_watch(
-    request: wire::PutWatchRequest,
-    chain: ChainName,
-    format: AddressFormat,
-) -> Result<PutWatch, Status> {
+pub(crate) fn put_watch(request: &wire::PutWatchRequest, settings: &Settings) -> Result<PutWatch, Status> {
     let mut wrong = Mistakes::default();
     let job = wrong.take("job_id", request.job_id.parse::<JobId>());
     let withdrawal = match request.withdrawal_id.as_str() {
@@ -57,7 +53,7 @@ pub(crate) fn put_watch(
         text => wrong.take("withdrawal_id", text.parse::<WithdrawalId>()).map(Some),
     };
     let effect = match &request.effect {
-        Some(effect) => read_effect(effect, format, &mut wrong),
+        Some(effect) => read_effect(effect, settings.kind, &mut wrong),
         None => {
             wrong.note("effect", "is missing");
             None
@@ -67,16 +63,23 @@ pub(crate) fn put_watch(
     if count == 0 || count > MAX_TRANSACTIONS {
         wrong.note("transactions", format!("must be 1 to {MAX_TRANSACTIONS}, not {count}"));
     }
+    let from = effect.as_ref().map(|effect| &effect.from);
     let transactions = request
         .transactions
         .iter()
         .take(MAX_TRANSACTIONS)
         .enumerate()
-        .map(|(index, tx)| read_transaction(index, tx, &mut wrong))
+        .map(|(index, tx)| read_transaction(index, tx, (settings, from), &mut wrong))
         .collect::<Vec<_>>();
     let built = (|| {
         let transactions = transactions.into_iter().collect::<Option<Vec<_>>>()?;
-        Some(PutWatch { job: job?, withdrawal: withdrawal?, chain, effect: effect?, transactions })
+        Some(PutWatch {
+            job: job?,
+            withdrawal: withdrawal?,
+            chain: settings.name.clone(),
+            effect: effect?,
+            transactions,
+        })
     })();
     wrong.finish(built)
 }
@@ -98,7 +101,12 @@ fn read_effect(
     Some(Transfer { asset: asset?, from: from?, to: to?, amount: amount? })
 }
 
-fn read_transaction(index: usize, tx: &wire::WatchedTransaction, wrong: &mut Mistakes) -> Option<NewTx> {
+fn read_transaction(
+    index: usize,
+    tx: &wire::WatchedTransaction,
+    (settings, from): (&Settings, Option<&Address>),
+    wrong: &mut Mistakes,
+) -> Option<NewTx> {
     let field = |name: &str| format!("transactions[{index}].{name}");
     let hash = wrong.take(field("tx_hash"), tx.tx_hash.parse::<TxHash>());
     let expires_at = match &tx.expires_at {
@@ -108,14 +116,52 @@ fn read_transaction(index: usize, tx: &wire::WatchedTransaction, wrong: &mut Mis
     for (name, value) in [("nonce", tx.nonce.unwrap_or(0)), ("reference_block", tx.reference_block)] {
         wrong.take(field(name), i64::try_from(value));
     }
-    let (is_cancellation, nonce) = (tx.is_cancellation, tx.nonce);
-    Some(NewTx {
+    let new = NewTx {
         hash: hash?,
-        is_cancellation,
-        nonce,
+        is_cancellation: tx.is_cancellation,
+        nonce: tx.nonce,
         expires_at: expires_at?,
         reference_block: tx.reference_block,
-    })
+        proven: !tx.raw_transaction.is_empty(),
+    };
+    if new.proven {
+        let read = chain::commitment(settings.kind, &tx.raw_transaction);
+        let read = wrong.take(field("raw_transaction"), read)?;
+        if let Some(name) = first_difference(&new, &read, settings.network_id, from) {
+            wrong.note(field(name), "differs from what the signed bytes say");
+        }
+    }
+    Some(new)
+}
+
+/// The field of a transaction that its own bytes contradict.
+fn first_difference(
+    new: &NewTx,
+    read: &Commitment,
+    network_id: u64,
+    from: Option<&Address>,
+) -> Option<&'static str> {
+    if new.hash != read.hash {
+        return Some("tx_hash");
+    }
+    if from.is_some_and(|from| *from != read.sender) {
+        return Some("raw_transaction (sender)");
+    }
+    match read.bound {
+        Bound::Nonce { network_id: theirs, .. } if theirs != network_id => Some("raw_transaction (network)"),
+        Bound::Nonce { nonce, .. } if new.nonce != Some(nonce) => Some("nonce"),
+        Bound::Nonce { .. } => new.expires_at.map(|_| "expires_at"),
+        Bound::Window { .. } if new.nonce.is_some() => Some("nonce"),
+        Bound::Window { expiration_ms, .. }
+            if new.expires_at.map(|at| at.timestamp_millis()) != i64::try_from(expiration_ms).ok() =>
+        {
+            Some("expires_at")
+        }
+        // The bytes have only the end of the block's number.
+        Bound::Window { reference, .. } => {
+            (new.reference_block & 0xffff != u64::from(reference)).then_some("reference_block")
+        }
+    }
 }
 
 pub(crate) fn settings(request: wire::PutChainRequest) -> Result<Settings, Status> {

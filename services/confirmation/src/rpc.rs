@@ -37,7 +37,7 @@ impl ConfirmationService for ConfirmationRpc {
         let request = request.into_inner();
         let chain = parse::chain("chain", &request.chain)?;
         let settings = self.watches.settings(&chain).await?;
-        let stored = self.watches.put(parse::put_watch(request, chain, settings.kind)?).await?;
+        let stored = self.watches.put(parse::put_watch(&request, &settings)?).await?;
         // What is in no block has no confirmations to count.
         let tips = match stored.watch.state {
             State::Waiting => Tips::default(),
@@ -178,6 +178,7 @@ fn transaction(tx: &WatchedTx) -> wire::WatchedTransaction {
         nonce: tx.nonce,
         expires_at: tx.expires_at.map(timestamp),
         reference_block: tx.reference_block,
+        raw_transaction: Vec::new(),
     }
 }
 

@@ -20,9 +20,15 @@ impl ChainApp {
     }
 
     /// Takes settings unless they are older than what is known. The loops pick them up by themselves.
+    ///
+    /// # Errors
+    /// When the chain is known as one of another kind or network.
     pub async fn put(&self, settings: &Settings) -> Result<(), ChainsError> {
         let mut tx = db::begin(&self.pool).await?;
         let taken = repo::put_in(&mut tx, settings).await?;
+        if !taken && repo::is_other_network_in(&mut tx, settings).await? {
+            return Err(ChainsError::OtherNetwork { chain: settings.name.clone() });
+        }
         if taken {
             db::wake_in(&mut tx, wake::CHAINS).await?;
             db::wake_in(&mut tx, &wake::watches(&settings.name)).await?;

@@ -6,6 +6,8 @@ use types::ChainName;
 pub enum ChainsError {
     #[error("no chain {chain}")]
     NotFound { chain: ChainName },
+    #[error("chain {chain} is of another kind or network; another network needs another name")]
+    OtherNetwork { chain: ChainName },
     #[error("a stored chain cannot be read: {reason}")]
     Corrupt { reason: String },
     #[error("the database failed")]
@@ -15,7 +17,7 @@ pub enum ChainsError {
 impl ChainsError {
     pub fn retry(&self) -> bool {
         match self {
-            Self::NotFound { .. } | Self::Corrupt { .. } => false,
+            Self::NotFound { .. } | Self::OtherNetwork { .. } | Self::Corrupt { .. } => false,
             Self::Database(source) => db::classify(source).is_transient(),
         }
     }
@@ -26,6 +28,9 @@ impl From<ChainsError> for tonic::Status {
         use rpc::error as refuse;
         match &error {
             ChainsError::NotFound { chain } => refuse::not_found("chain", chain),
+            ChainsError::OtherNetwork { .. } => {
+                refuse::failed_precondition("CHAIN_DIFFERS", error.to_string())
+            }
             ChainsError::Database(_) if error.retry() => refuse::unavailable(
                 refuse::reason::DEPENDENCY_UNAVAILABLE,
                 "the database is away",

@@ -31,6 +31,13 @@ pub async fn put_in(tx: &mut PgConnection, settings: &Settings) -> Result<bool, 
     Ok(done.rows_affected() == 1)
 }
 
+/// Whether a chain of this name is known with another kind or network.
+pub async fn is_other_network_in(tx: &mut PgConnection, settings: &Settings) -> Result<bool, ChainsError> {
+    let row = sqlx::query(COLUMNS).bind(settings.name.as_str()).fetch_optional(tx).await?;
+    let known = row.as_ref().map(self::settings).transpose()?;
+    Ok(known.is_some_and(|known| (known.kind, known.network_id) != (settings.kind, settings.network_id)))
+}
+
 pub async fn list(pool: &PgPool) -> Result<Vec<Settings>, ChainsError> {
     sqlx::query(COLUMNS).bind(None::<&str>).fetch_all(pool).await?.iter().map(settings).collect()
 }

@@ -13,9 +13,8 @@
 //!    +-------------------------------------+
 //! ```
 //!
-//! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round
-//! unless its finality was overturned and a person looked; whatever contradicts an end is reported once and changes
-//! no state by itself.
+//! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round;
+//! whatever contradicts an end is reported once and changes no state by itself.
 
 use chain::{BlockRef, Closing, Cost, Effect, NoEffect, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -87,19 +86,24 @@ pub enum Outcome {
         reason: String,
         value_moved: bool,
     },
-    /// It was the job's own cancellation; whether it succeeded does not matter, it closed the binding.
+    /// It was the job's own cancellation, which moves nothing; whether it succeeded does not matter, it closed the binding.
     Cancelled,
 }
 
 impl Outcome {
     /// Reads an effect. `None` when the node's answer does not allow a judgement: that delays, it decides nothing.
     pub fn of(effect: &Effect, is_cancellation: bool) -> Option<Self> {
-        if is_cancellation {
-            return Some(Self::Cancelled);
-        }
         let failed =
             |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
         match effect {
+            // Here the effect is that of sending nothing to oneself.
+            Effect::Paid | Effect::Reverted if is_cancellation => Some(Self::Cancelled),
+            Effect::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
+            | Effect::WrongAmount { .. }
+                if is_cancellation =>
+            {
+                failed("the transaction was said to be a cancellation and is something else", true)
+            }
             Effect::Paid => Some(Self::Paid),
             Effect::Reverted => failed("the transaction was included and reverted", false),
             // The receipt says success. A token that moves balances without announcing it looks exactly like this, so
@@ -197,6 +201,8 @@ pub struct WatchedTx {
     pub nonce: Option<u64>,
     pub expires_at: Option<DateTime<Utc>>,
     pub reference_block: u64,
+    /// Whether all of this was read off the signed bytes; otherwise it is what somebody said.
+    pub proven: bool,
     /// The binding it was signed under.
     pub round: u32,
 }
@@ -265,6 +271,11 @@ impl Watch {
         let nonce = self.transaction(tx).and_then(|tx| tx.nonce);
         let shut_out = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
         self.present().filter(shut_out).map(|tx| tx.hash).collect()
+    }
+
+    /// Whether what is known of all of these was read off their bytes.
+    pub fn is_proven(&self, hashes: &[TxHash]) -> bool {
+        hashes.iter().all(|hash| self.transaction(hash).is_some_and(|tx| tx.proven))
     }
 
     /// Takes one event. Every state and every event is named, so that a new one does not compile until it is placed.
@@ -354,11 +365,8 @@ impl Watch {
             },
             Event::Overturned { reason } => Ok(self.contradict(ending.landed().map(|(tx, _)| tx), reason)),
             Event::NewRound => match ending {
-                Ending::Settled { .. } if !self.contradicted => Err(self.illegal("a new round")),
-                Ending::Settled { .. }
-                | Ending::Reverted { .. }
-                | Ending::Void { .. }
-                | Ending::Cancelled { .. } => {
+                Ending::Settled { .. } => Err(self.illegal("a new round")),
+                Ending::Reverted { .. } | Ending::Void { .. } | Ending::Cancelled { .. } => {
                     self.state = State::Waiting;
                     self.round = self.round.saturating_add(1);
                     Ok(Applied::Step(None))

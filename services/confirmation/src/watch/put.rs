@@ -2,6 +2,10 @@
 //!
 //! No I/O. Invariants: a hash never changes what it means; a transaction at a known nonce joins the round of that nonce,
 //! however late it arrives; another binding begins a new round only after the present one has ended.
+//!
+//! Where it could hurt: a round was ended before all that was signed in it was known here. What was taken for somebody else's
+//! transaction may be the one that is told now, and the end names too little for anybody to go on. So what comes late to an
+//! end without payment opens the question again, in a round with all that has the nonce.
 
 use chrono::{DateTime, Utc};
 use types::TxHash;
@@ -16,6 +20,8 @@ pub struct NewTx {
     pub nonce: Option<u64>,
     pub expires_at: Option<DateTime<Utc>>,
     pub reference_block: u64,
+    /// Whether all of this was read off the signed bytes.
+    pub proven: bool,
 }
 
 /// Where a transaction went.
@@ -24,8 +30,10 @@ pub enum Added {
     Known,
     /// Joined the round that is open: it may already be in a block, so it must be looked for.
     ToOpenRound,
-    /// Belongs to a round that has ended.
+    /// Belongs to a round that has ended, and changes nothing about it.
     ToEndedRound,
+    /// Belongs to the round that ended last, without payment: all that has its nonce is judged again, in a new round.
+    Reopened,
     /// Began a new round.
     ToNewRound,
 }
@@ -52,6 +60,9 @@ impl Watch {
             (Some(round), State::Waiting | State::Included { .. }) if round == self.round => {
                 (round, Added::ToOpenRound)
             }
+            (Some(round), State::Ended(_)) if round == self.round && self.reopen(new.nonce) => {
+                (self.round, Added::Reopened)
+            }
             (Some(round), _) => (round, Added::ToEndedRound),
             (None, State::Waiting | State::Included { .. }) => match (self.nonce(), new.nonce) {
                 (Some(open), Some(given)) => {
@@ -70,9 +81,20 @@ impl Watch {
             nonce: new.nonce,
             expires_at: new.expires_at,
             reference_block: new.reference_block,
+            proven: new.proven,
             round,
         });
         Ok(added)
+    }
+
+    /// Begins a round with all that has this nonce, unless the last one ended with the payment or a person must look.
+    fn reopen(&mut self, nonce: Option<u64>) -> bool {
+        if self.contradicted || self.apply(Event::NewRound).is_err() {
+            return false;
+        }
+        let carried = self.transactions.iter_mut().filter(|tx| tx.nonce == nonce);
+        carried.for_each(|tx| tx.round = self.round);
+        true
     }
 }
 

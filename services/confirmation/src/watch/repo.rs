@@ -89,6 +89,7 @@ pub async fn insert_transactions_in(
         .bind(new().map(|(.., new)| new.nonce.map(signed)).collect::<Vec<_>>())
         .bind(new().map(|(.., new)| new.expires_at).collect::<Vec<_>>())
         .bind(new().map(|(.., new)| signed(new.reference_block)).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.proven).collect::<Vec<_>>())
         .execute(&mut *tx)
         .await;
     match done {
@@ -103,6 +104,25 @@ pub async fn insert_transactions_in(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Puts the transactions of these watches that belong to their present round into it, to be judged anew.
+pub async fn judge_again_in(tx: &mut PgConnection, watches: &[&Watch]) -> Result<(), WatchError> {
+    if watches.is_empty() {
+        return Ok(());
+    }
+    let carried = || watches.iter().flat_map(|watch| watch.present().map(move |tx| (*watch, tx)));
+    sqlx::query(
+        "UPDATE watched_transactions AS t SET round = n.round, final_at = NULL
+         FROM unnest($1::text[], $2::bytea[], $3::integer[]) AS n (chain, hash, round)
+         WHERE t.chain = n.chain AND t.hash = n.hash",
+    )
+    .bind(carried().map(|(watch, _)| watch.chain.as_str()).collect::<Vec<_>>())
+    .bind(carried().map(|(_, tx)| tx.hash.0.to_vec()).collect::<Vec<_>>())
+    .bind(carried().map(|(_, tx)| i32::try_from(tx.round).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 /// One changed watch.

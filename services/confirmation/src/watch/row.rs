@@ -42,6 +42,7 @@ fn transaction(row: &PgRow) -> Result<WatchedTx, WatchError> {
         nonce: row.try_get::<Option<i64>, _>("nonce")?.map(unsigned).transpose()?,
         expires_at: row.try_get("expires_at")?,
         reference_block: unsigned(row.try_get("reference_block")?)?,
+        proven: row.try_get("proven")?,
         round: round(row.try_get("round")?)?,
     })
 }

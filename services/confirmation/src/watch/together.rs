@@ -99,12 +99,20 @@ struct Open {
     stored: Stored,
     known: usize,
     renewed: bool,
+    /// Transactions it had before are in another round now.
+    reopened: bool,
     rounds: Vec<Observation>,
 }
 
 impl Open {
     fn new(stored: Stored) -> Self {
-        Self { known: stored.watch.transactions.len(), stored, renewed: false, rounds: Vec::new() }
+        Self {
+            known: stored.watch.transactions.len(),
+            stored,
+            renewed: false,
+            reopened: false,
+            rounds: Vec::new(),
+        }
     }
 
     /// Adds what is new; how much that is.
@@ -116,8 +124,9 @@ impl Open {
             match stored.watch.add(new)? {
                 Added::Known | Added::ToEndedRound => {}
                 Added::ToOpenRound => self.renewed = true,
-                Added::ToNewRound => {
+                added @ (Added::ToNewRound | Added::Reopened) => {
                     self.renewed = true;
+                    self.reopened |= added == Added::Reopened;
                     stored.delayed_reason.clear();
                     let detail = format!("round {} begins", stored.watch.round);
                     let (job, tx) = (request.job, Some(new.hash));
@@ -137,6 +146,9 @@ async fn save_in(tx: &mut PgConnection, open: &[Open]) -> Result<(), WatchError>
     }
     let new: Vec<(&Watch, usize)> = added.iter().map(|open| (&open.stored.watch, open.known)).collect();
     repo::insert_transactions_in(tx, &new).await?;
+    let reopened: Vec<&Watch> =
+        added.iter().filter(|open| open.reopened).map(|open| &open.stored.watch).collect();
+    repo::judge_again_in(tx, &reopened).await?;
     let changed: Vec<Changed<'_>> =
         added.iter().map(|open| Changed { stored: &open.stored, renewed: open.renewed }).collect();
     repo::save_in(tx, &changed).await?;

@@ -1,16 +1,18 @@
 //! Findings as the messages that carry them, and the signature under those that allow another attempt.
 //!
 //! Owns the attestation key. Signs one kind of message only: that transactions of a job can never pay
-//! ([`types::void_message`]). Never signs for a transaction that moved something or whose effect is not known.
+//! ([`types::void_message`]). Never signs for a transaction that moved something or whose effect is not known, nor on
+//! anybody's word: what closes each of them was read off its own signed bytes.
 
 use std::fmt;
 
 use chrono::{DateTime, Utc};
 use ed25519_dalek::{Signer as _, SigningKey};
+use prost_types::Timestamp;
 use proto::execution::v1 as execution;
 use proto::intent::v1 as intent;
 use proto::time::{duration, timestamp};
-use types::{JobId, TxHash, void_message};
+use types::{TxHash, void_message};
 use uuid::Uuid;
 
 use super::domain::{Finding, Watch};
@@ -28,8 +30,13 @@ impl AttestationKey {
         self.0.verifying_key().to_bytes()
     }
 
-    fn attest(&self, job: JobId, hashes: &[TxHash], at: DateTime<Utc>) -> Vec<u8> {
-        self.0.sign(&void_message(job, hashes, at.timestamp())).to_bytes().to_vec()
+    /// The signature, and when it was given; none under what rests on somebody's word.
+    fn attest(&self, watch: &Watch, hashes: &[TxHash], at: DateTime<Utc>) -> (Vec<u8>, Option<Timestamp>) {
+        if !watch.is_proven(hashes) {
+            return (Vec::new(), None);
+        }
+        let signature = self.0.sign(&void_message(watch.job, hashes, at.timestamp()));
+        (signature.to_bytes().to_vec(), Some(timestamp(at)))
     }
 }
 
@@ -59,6 +66,8 @@ pub fn message(
         }),
         Finding::Reverted { tx, block, cost, reason, value_moved } => {
             let void = if *value_moved { Vec::new() } else { watch.ruled_out_by(tx) };
+            let (attestation, attested_at) =
+                if *value_moved { (Vec::new(), None) } else { key.attest(watch, &void, at) };
             Wire::Reverted(execution::Reverted {
                 tx_hash: tx.to_string(),
                 block_number: block.number,
@@ -67,30 +76,32 @@ pub fn message(
                 fee: cost.fee.to_string(),
                 reason: reason.clone(),
                 value_moved: *value_moved,
-                attestation: if *value_moved { Vec::new() } else { key.attest(watch.job, &void, at) },
-                attested_at: (!value_moved).then(|| timestamp(at)),
+                attestation,
+                attested_at,
                 void_tx_hashes: void.iter().map(ToString::to_string).collect(),
             })
         }
         Finding::Void { foreign, reason } => {
             let hashes: Vec<TxHash> = watch.present().map(|tx| tx.hash).collect();
+            let (attestation, attested_at) = key.attest(watch, &hashes, at);
             Wire::Void(execution::VoidProof {
                 tx_hashes: hashes.iter().map(ToString::to_string).collect(),
                 reason: reason.clone(),
-                attestation: key.attest(watch.job, &hashes, at),
+                attestation,
                 foreign_tx_hash: foreign.map_or_else(String::new, |hash| hash.to_string()),
-                attested_at: Some(timestamp(at)),
+                attested_at,
             })
         }
         Finding::Cancelled { tx, block, cost } => {
             let void = watch.ruled_out_by(tx);
+            let (attestation, attested_at) = key.attest(watch, &void, at);
             Wire::Cancelled(execution::Cancelled {
                 tx_hash: tx.to_string(),
                 block_number: block.number,
                 gas_used: cost.units.to_string(),
                 gas_price: cost.unit_price.to_string(),
-                attestation: key.attest(watch.job, &void, at),
-                attested_at: Some(timestamp(at)),
+                attestation,
+                attested_at,
                 void_tx_hashes: void.iter().map(ToString::to_string).collect(),
             })
         }

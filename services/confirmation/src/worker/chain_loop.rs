@@ -76,7 +76,6 @@ pub(super) struct Held {
     /// When verdicts are looked at again without a new block.
     pub(super) settle_at: Instant,
     pub(super) void_at: Instant,
-    pub(super) gauges_at: Instant,
     /// How far below the registered block the search for a foreign transaction begins, for nonces used before that.
     pub(super) lookback: HashMap<JobId, u64>,
     /// Behind which job the next look for used-up bindings begins; none for the first.
@@ -88,6 +87,10 @@ pub(super) struct Held {
 
 impl ChainLoop {
     pub fn new(parts: Parts, settings: Settings, edge: Arc<dyn ChainEdge>) -> Self {
+        let chain = settings.name.to_string();
+        // Shown from the start, or the first disagreement would not look like a rise.
+        metrics::counter!("bursar_confirmation_disagreements_total", "chain" => chain.clone()).increment(0);
+        metrics::counter!("bursar_confirmation_loop_errors_total", "chain" => chain).increment(0);
         Self { parts, settings, edge, held: None }
     }
 
@@ -98,7 +101,10 @@ impl ChainLoop {
     /// New settings and the edge made from them. What was remembered of the chain stays.
     pub fn replace(&mut self, settings: Settings, edge: Arc<dyn ChainEdge>) {
         (self.settings, self.edge) = (settings, edge);
+        let capacity = self.ring_capacity();
         if let Some(held) = &mut self.held {
+            // A greater depth needs a longer memory.
+            held.ring = HeadRing::restore(capacity, held.ring.iter().copied());
             held.asof = None;
             held.settle_at = Instant::now();
         }
@@ -128,7 +134,6 @@ impl ChainLoop {
         if held.void_at <= Instant::now() {
             self.check_void(held).await?;
         }
-        self.gauges(held).await?;
         self.keep(held).await?;
         Ok(if busy { Ticked::Busy } else { Ticked::Idle })
     }
@@ -167,7 +172,6 @@ impl ChainLoop {
             asof: None,
             settle_at: now,
             void_at: now,
-            gauges_at: now,
             lookback: HashMap::new(),
             void_after: None,
             proven_at: now,

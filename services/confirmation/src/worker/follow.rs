@@ -46,13 +46,7 @@ impl ChainLoop {
         let followed = self.while_asking(held, reading).await??;
         let chain = &self.settings.name;
         if let Some(lowest) = followed.lost {
-            let reason = format!(
-                "the chain differs from everything remembered, down to block {}: a reorganisation deeper than {} blocks",
-                lowest.number,
-                held.ring.len()
-            );
-            self.restart(held, Some(&reason)).await?;
-            return Ok(Followed { moved: true, caught_up: false });
+            return self.lost(held, lowest.number).await;
         }
         let behind = ring.tip().map_or(0, |tip| followed.tip.number.saturating_sub(tip.number));
         if behind > self.parts.follow.max_gap_blocks {
@@ -71,6 +65,31 @@ impl ChainLoop {
                 .set(as_gauge(tip.number));
         }
         Ok(Followed { moved: true, caught_up: followed.caught_up })
+    }
+
+    /// A node has another chain than everything that is remembered. Only what the nodes agree on is a reorganisation; one node
+    /// alone may be on a branch of its own, or lie, and then its word is passed over.
+    async fn lost(&self, held: &mut Held, lowest: u64) -> Result<Followed, LoopError> {
+        let agreed = match self.edge.finalized().await? {
+            Agreement::Agreed { value, .. } => {
+                held.ring.is_canonical(value.number, &value.hash) != Some(true)
+            }
+            Agreement::Disagreed { .. } | Agreement::TooFew { .. } => false,
+        };
+        if agreed {
+            let reason = format!(
+                "the chain differs from everything remembered, down to block {lowest}: a reorganisation deeper than {} blocks",
+                held.ring.len()
+            );
+            self.restart(held, Some(&reason)).await?;
+            return Ok(Followed { moved: true, caught_up: false });
+        }
+        let chain = &self.settings.name;
+        tracing::error!(%chain, lowest, "a node differs from everything remembered, and the nodes do not agree with it");
+        metrics::counter!("bursar_confirmation_disagreements_total", "chain" => chain.to_string())
+            .increment(1);
+        self.delay_all(held, "a node is on another chain than the one followed").await?;
+        Ok(Followed { moved: false, caught_up: true })
     }
 
     /// Where an empty ring begins: a little below the final block if one is agreed, otherwise below the tip. Older

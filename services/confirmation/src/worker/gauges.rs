@@ -1,35 +1,52 @@
-//! What operators watch: open watches by status, how long the oldest has waited, delays and halts.
+//! What operators watch of the database: open watches by status, how long the oldest has waited, delays and halts.
+//!
+//! Runs once in each process that serves and in no loop over a chain, so that it is shown wherever chains are followed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sqlx::Row as _;
-
-use super::chain_loop::{ChainLoop, Held, LoopError};
+use sqlx::{PgPool, Row as _};
+use tokio_util::sync::CancellationToken;
 
 const EVERY: Duration = Duration::from_secs(5);
 
-impl ChainLoop {
-    pub(super) async fn gauges(&self, held: &mut Held) -> Result<(), LoopError> {
-        if held.gauges_at > Instant::now() {
-            return Ok(());
+/// The loop that sets the gauges.
+#[derive(Debug, Clone)]
+pub struct Gauges {
+    pool: PgPool,
+}
+
+impl Gauges {
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// Sets the gauges until told to stop. A database that is away leaves them as they were.
+    pub async fn run(&self, stop: CancellationToken) {
+        let keep = async {
+            loop {
+                if let Err(error) = self.tick().await {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "cannot count watches");
+                }
+                tokio::time::sleep(EVERY).await;
+            }
+        };
+        stop.run_until_cancelled(keep).await;
+    }
+
+    /// Counts once.
+    pub async fn tick(&self) -> Result<(), sqlx::Error> {
+        let rows = sqlx::query(include_str!("../../queries/watch_gauges.sql")).fetch_all(&self.pool).await?;
+        for row in rows {
+            let (chain, status): (String, String) = (row.try_get("chain")?, row.try_get("status")?);
+            let halted = if row.try_get("halted")? { 1.0 } else { 0.0 };
+            metrics::gauge!("bursar_confirmation_chain_halted", "chain" => chain.clone()).set(halted);
+            let labels = [("chain", chain), ("status", status)];
+            metrics::gauge!("bursar_confirmation_watches", &labels).set(row.try_get::<f64, _>("count")?);
+            metrics::gauge!("bursar_confirmation_oldest_watch_seconds", &labels)
+                .set(row.try_get::<f64, _>("oldest_seconds")?);
+            metrics::gauge!("bursar_confirmation_delayed_watches", &labels)
+                .set(row.try_get::<f64, _>("delayed")?);
         }
-        held.gauges_at = Instant::now() + EVERY;
-        let chain = self.settings.name.to_string();
-        let rows = sqlx::query(include_str!("../../queries/watch_gauges.sql"))
-            .bind(self.settings.name.as_str())
-            .fetch_all(&self.parts.pool)
-            .await?;
-        for status in ["waiting", "included"] {
-            let row =
-                rows.iter().find(|row| row.try_get::<&str, _>("status").is_ok_and(|found| found == status));
-            let read = |column: &str| row.map_or(Ok(0.0), |row| row.try_get::<f64, _>(column));
-            let labels = [("chain", chain.clone()), ("status", status.to_owned())];
-            metrics::gauge!("bursar_confirmation_watches", &labels).set(read("count")?);
-            metrics::gauge!("bursar_confirmation_oldest_watch_seconds", &labels).set(read("oldest_seconds")?);
-            metrics::gauge!("bursar_confirmation_delayed_watches", &labels).set(read("delayed")?);
-        }
-        let halted = if held.halted { 1.0 } else { 0.0 };
-        metrics::gauge!("bursar_confirmation_chain_halted", "chain" => chain).set(halted);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 //! lookup       watches that were just added or waited for long: looked up once; stuck notices
 //! settle       what is final: verdicts; finality that was undone: contradictions
 //! void         nonces and windows that were used up by something else
-//! gauges       what operators watch
+//! gauges       what operators watch of the database, of all chains, beside the loops
 //! ```
 //!
 //! In each of them the nodes are asked between transactions, never inside one, and every transaction is fenced.
@@ -23,3 +23,4 @@ mod void;
 
 pub use chain_loop::{ChainLoop, LoopError, Parts, Ticked};
 pub use edge::build as build_edge;
+pub use gauges::Gauges;

@@ -112,7 +112,7 @@ impl ChainLoop {
     }
 
     /// Says on every included watch why its verdict is late.
-    async fn delay_all(&self, held: &Held, reason: &str) -> Result<(), LoopError> {
+    pub(super) async fn delay_all(&self, held: &Held, reason: &str) -> Result<(), LoopError> {
         let mut tx = db::begin(&self.parts.pool).await?;
         held.lease.fence_in(&mut tx).await?;
         sqlx::query(

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use chain::{Agreement, BindingKind, BlockRef, Closing, Fate, FateQuestion, Head};
+use chain::{Agreement, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, Standing};
 use futures::future::join_all;
 use sqlx::Row as _;
 use types::{JobId, TxHash};
@@ -144,12 +144,16 @@ impl ChainLoop {
                 Ok(false)
             }
             Agreement::Agreed { value: Fate::Foreign { hash, block }, .. } => {
+                if let Some(doubt) = self.doubt_foreign(held, watch, hash, &question.asof).await? {
+                    self.delay(held, job, doubt).await?;
+                    return Ok(false);
+                }
                 let reason =
                     format!("transaction {hash} is final in block {} at the same nonce", block.number);
                 let event = Event::Closed { foreign: Some(hash), block, reason };
                 self.close(held, watch, event).await
             }
-            Agreement::Agreed { value: Fate::Expired, .. } => {
+            Agreement::Agreed { value: Fate::Expired { .. }, .. } => {
                 let block = BlockRef::from(question.asof);
                 let reason =
                     format!("it expired before final block {} and is in none up to it", block.number);
@@ -175,6 +179,26 @@ impl ChainLoop {
                 Ok(false)
             }
         }
+    }
+
+    /// Why a transaction that is not known here does not prove the round void: it makes the very payment, so it is ours and we
+    /// were not told yet, or somebody restored an old database; or the nodes do not agree on what it does.
+    async fn doubt_foreign(
+        &self,
+        held: &mut Held,
+        watch: &Watch,
+        hash: TxHash,
+        asof: &Head,
+    ) -> Result<Option<String>, LoopError> {
+        let claim = [Claim { hash, transfer: watch.effect }];
+        let standing = self.while_asking(held, self.edge.settlements(&claim, asof)).await?.pop();
+        let Some(Agreement::Agreed { value: Standing::Settled(settlement), .. }) = standing else {
+            return Ok(Some(format!(
+                "nodes do not agree on what {hash} does, which is final at the same nonce"
+            )));
+        };
+        Ok((settlement.effect == Effect::Paid)
+            .then(|| format!("transaction {hash}, which is not known here, has made the payment")))
     }
 
     async fn close(&self, held: &mut Held, watch: &Watch, event: Event) -> Result<bool, LoopError> {

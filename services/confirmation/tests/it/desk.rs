@@ -56,6 +56,7 @@ impl Signed {
             nonce: Some(self.nonce),
             expires_at: None,
             reference_block: 0,
+            proven: true,
         }
     }
 

@@ -23,6 +23,7 @@ async fn wait_in_vain(desk: &Desk, first: u64) {
             nonce: Some(first + number),
             expires_at: None,
             reference_block: 0,
+            proven: true,
         };
         desk.put(native(stranger(), 5), vec![waiting]).await;
     }

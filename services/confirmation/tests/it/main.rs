@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the lint's exception for tests does not reach what tests share")]
 
+mod commands;
 mod desk;
 mod load;
 mod nodes;
@@ -12,5 +13,6 @@ mod served;
 mod settle;
 mod tokens;
 mod void;
+mod watched;
 mod watches;
 mod windows;

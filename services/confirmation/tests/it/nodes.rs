@@ -164,3 +164,36 @@ async fn a_node_of_another_chain_is_refused_and_shown() {
     assert!(standing.problem().unwrap().contains("97"));
     assert!(desk.kinds(job).await.is_empty(), "two nodes are configured, so one alone decides nothing");
 }
+
+#[tokio::test]
+async fn a_node_on_a_chain_of_its_own_halts_nothing() {
+    let mut desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    desk.send(&paid).await;
+    desk.mine(2).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "included");
+    drop(replica);
+    // The same id, other blocks, and more of them, so that it is the one that is followed.
+    let stray = testkit::anvil(AnvilOptions { mining: Mining::Manual, ..AnvilOptions::default() }).await;
+    stray.mine(desk.height().await + 100).await;
+    let url = stray.url();
+    desk.settle_in(|settings| settings.nodes.push(url)).await;
+    let mut replica = desk.replica("one");
+    desk.mine(u64::from(DEPTH)).await;
+    for _ in 0..3 {
+        tick(&mut replica).await;
+        assert_eq!(desk.halted().await, None);
+        assert!(desk.kinds(job).await.is_empty());
+        assert_ne!(desk.delayed(job).await, "");
+    }
+    desk.settle_in(|settings| {
+        settings.nodes.pop();
+    })
+    .await;
+    let mut replica = desk.replica("one");
+    tick_until("the verdict", &mut replica, async || desk.kinds(job).await == ["settled"]).await;
+}

@@ -108,6 +108,7 @@ fn put_watch(job: JobId, to: &str, signed: &Signed) -> wire::PutWatchRequest {
             nonce: Some(signed.nonce),
             expires_at: None,
             reference_block: 0,
+            raw_transaction: hex::decode(signed.raw.trim_start_matches("0x")).unwrap(),
         }],
     }
 }
@@ -224,6 +225,19 @@ async fn what_is_wrong_with_a_request_is_told_all_at_once() {
     for field in ["job_id", "effect.to_address", "transactions[0].tx_hash"] {
         assert!(status.message().contains(field), "{field} is not in {}", status.message());
     }
+    // What the signed bytes say is not the caller's to say otherwise.
+    let right = put_watch(JobId::new(), &stranger().to_string(), &paid);
+    let mut lies = vec![(right.clone(), "tx_hash"); 5];
+    lies[0].0.transactions[0].tx_hash = format!("0x{}", "ab".repeat(32));
+    (lies[1].0.transactions[0].nonce, lies[1].1) = (Some(3), "nonce");
+    (lies[2].0.transactions[0].nonce, lies[2].1) = (None, "nonce");
+    (lies[3].0.effect.as_mut().unwrap().from_address, lies[3].1) = (account(1).to_string(), "sender");
+    (lies[4].0.transactions[0].raw_transaction, lies[4].1) = (vec![1, 2, 3], "raw_transaction");
+    for (lie, field) in lies {
+        let status = execution.put_watch(lie).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{field}");
+        assert!(status.message().contains(field), "{field} is not in {}", status.message());
+    }
     let mut unknown = put_watch(JobId::new(), &stranger().to_string(), &paid);
     unknown.chain = "nowhere".to_owned();
     assert_eq!(execution.put_watch(unknown).await.unwrap_err().code(), Code::Unavailable);
@@ -252,6 +266,11 @@ async fn older_settings_of_a_chain_are_ignored_and_newer_ones_followed() {
     };
     execution.put_chain(put(10, 50)).await.unwrap();
     execution.put_chain(put(1, 49)).await.unwrap();
+    let mut elsewhere = put(1, 51);
+    elsewhere.chain.as_mut().unwrap().network_id = 97;
+    let refused = execution.put_chain(elsewhere).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    assert!(refused.message().contains("another network needs another name"), "{refused}");
     stand.desk.mine(20).await;
     let operator = stand.client(&running, &stand.operator_key);
     testkit::wait_for("ten blocks on top", PATIENCE, || {

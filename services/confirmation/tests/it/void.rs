@@ -5,7 +5,10 @@ use confirmation::watch::{NewTx, WatchError};
 use proto::execution::v1::verdict::Finding;
 use testkit::{FaultProxy, Rule, Upset};
 
-use crate::desk::{DEPTH, Desk, is_attested, native, stranger, tick, tick_until};
+use crate::desk::{
+    DEPTH, Desk, account, call_data, is_attested, native, stranger, tick, tick_until, token_transfer,
+    two_empty_strings,
+};
 
 #[tokio::test]
 async fn a_foreign_transaction_makes_all_of_a_round_void_only_when_final() {
@@ -38,6 +41,105 @@ async fn a_foreign_transaction_makes_all_of_a_round_void_only_when_final() {
     let third = desk.sign(2, to, 5, &[]).await;
     let refused = desk.extend(job, native(to, 5), vec![third.watched()]).await.unwrap_err();
     assert!(matches!(refused, WatchError::Add(AddError::Settled { .. })), "{refused}");
+}
+
+#[tokio::test]
+async fn our_own_bump_that_was_mined_before_it_was_told_is_never_called_foreign() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let first = desk.sign(0, to, 5, &[]).await;
+    let bumped = desk.sign_at(0, to, 5, 3_000_000_000).await;
+    let job = desk.put(native(to, 5), vec![first.watched()]).await;
+    desk.send(&bumped).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it says what it waits for", &mut replica, async || {
+        desk.delayed(job).await.contains("has made the payment")
+    })
+    .await;
+    assert!(desk.kinds(job).await.is_empty());
+    desk.extend(job, native(to, 5), vec![first.watched(), bumped.watched()]).await.unwrap();
+    tick_until("it settles", &mut replica, async || !desk.kinds(job).await.is_empty()).await;
+    let [Finding::Settled(settled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(settled.tx_hash, bumped.hash.to_string());
+}
+
+#[tokio::test]
+async fn a_cancellation_that_was_told_after_it_ended_the_round_as_void_is_judged_again() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let payment = desk.sign(0, to, 5, &[]).await;
+    let cancel = desk.sign_at(0, account(0), 0, 3_000_000_000).await;
+    let job = desk.put(native(to, 5), vec![payment.watched()]).await;
+    desk.send(&cancel).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it is void", &mut replica, async || desk.kinds(job).await == ["void"]).await;
+    desk.extend(job, native(to, 5), vec![payment.watched(), cancel.cancelling()]).await.unwrap();
+    assert_eq!(desk.status(job).await, "waiting");
+    tick_until("it is judged again", &mut replica, async || desk.kinds(job).await.len() == 2).await;
+    let [Finding::Void(void), Finding::Cancelled(cancelled)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(void.foreign_tx_hash, cancel.hash.to_string());
+    let closed = [payment.hash, cancel.hash];
+    assert_eq!(cancelled.void_tx_hashes, closed.map(|hash| hash.to_string()));
+    assert!(is_attested(job, &closed, &cancelled.attestation, cancelled.attested_at));
+    assert!(desk.halted().await.is_none());
+}
+
+#[tokio::test]
+async fn a_bump_that_is_told_after_the_first_bytes_reverted_is_ruled_out_with_them() {
+    let desk = Desk::new().await;
+    let token = desk.token("Token", &two_empty_strings()).await;
+    let mut replica = desk.replica("one");
+    let (to, effect) = (stranger(), |to| token_transfer(token, to, 1_000_001));
+    let sent = desk.sign(0, token, 0, &call_data("a9059cbb", to, 1_000_001)).await;
+    let late = desk.sign_at(0, token, 0, 3_000_000_000).await;
+    let job = desk.put(effect(to), vec![sent.watched()]).await;
+    desk.send(&sent).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it reverted", &mut replica, async || desk.kinds(job).await == ["reverted"]).await;
+    desk.extend(job, effect(to), vec![sent.watched(), late.watched()]).await.unwrap();
+    tick_until("it is judged again", &mut replica, async || desk.kinds(job).await.len() == 2).await;
+    let [_, Finding::Reverted(again)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert_eq!(again.void_tx_hashes, [sent.hash, late.hash].map(|hash| hash.to_string()));
+}
+
+#[tokio::test]
+async fn nothing_is_attested_on_the_callers_word() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let (ours, named) = (desk.sign(0, to, 5, &[]).await, desk.sign_at(0, to, 5, 3_000_000_000).await);
+    let unproven = NewTx { proven: false, ..named.watched() };
+    let job = desk.put(native(to, 5), vec![ours.watched(), unproven]).await;
+    desk.send(&desk.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it is void", &mut replica, async || !desk.kinds(job).await.is_empty()).await;
+    let [Finding::Void(void)] = &desk.verdicts(job).await[..] else { panic!("{:?}", desk.kinds(job).await) };
+    assert_eq!(void.tx_hashes.len(), 2);
+    assert!(void.attestation.is_empty() && void.attested_at.is_none(), "one of them is hearsay");
+}
+
+#[tokio::test]
+async fn a_payment_that_is_called_a_cancellation_proves_nothing_void() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let payment = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![payment.cancelling()]).await;
+    desk.send(&payment).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it is judged", &mut replica, async || !desk.kinds(job).await.is_empty()).await;
+    let [Finding::Reverted(reverted)] = &desk.verdicts(job).await[..] else {
+        panic!("{:?}", desk.kinds(job).await)
+    };
+    assert!(reverted.value_moved && reverted.attestation.is_empty() && reverted.void_tx_hashes.is_empty());
 }
 
 #[tokio::test]
@@ -129,8 +231,14 @@ async fn nonces_that_stay_open_do_not_keep_others_from_being_looked_at() {
     for _ in 0..70 {
         let effect = chain::Transfer { from: stranger(), ..native(stranger(), 5) };
         let hash = types::TxHash(unique());
-        let waiting =
-            NewTx { hash, is_cancellation: false, nonce: Some(0), expires_at: None, reference_block: 0 };
+        let waiting = NewTx {
+            hash,
+            is_cancellation: false,
+            nonce: Some(0),
+            expires_at: None,
+            reference_block: 0,
+            proven: true,
+        };
         desk.put(effect, vec![waiting]).await;
     }
     let to = stranger();

@@ -102,6 +102,7 @@ impl Net {
             nonce: None,
             expires_at: DateTime::from_timestamp_millis(now_ms + 30_000),
             reference_block: state["solid"].as_u64().unwrap(),
+            proven: true,
         };
         let put = PutWatch { job, withdrawal: None, chain: name(), effect, transactions: vec![signed] };
         self.watches.put(put).await.unwrap();
