@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::rpc::connect_lazy;
-use ::worker::{Settings, WithoutRedis, Worker, runtime};
+use ::worker::{Loop, Settings, WithoutRedis, Worker, runtime};
 use db::Waker;
 use db::outbox::{Relay, RelayConfig};
 use service::clap;
@@ -35,6 +35,7 @@ use crate::config::Config;
 use crate::job::{Jobs, JobsConfig};
 use crate::signer::Signer;
 use crate::wallet::Wallets;
+use crate::worker::gauges::Gauges;
 use crate::worker::relay::Delivering;
 use crate::worker::supervisor::{self, Parts, Scope};
 
@@ -49,6 +50,7 @@ pub struct Execution;
 
 impl Service for Execution {
     const NAME: &'static str = "execution";
+    const HAS_OUTBOX: bool = true;
 
     type Config = Config;
 
@@ -68,6 +70,12 @@ impl Service for Execution {
         let waker = parts.waker.clone();
         ctx.spawn("outbox relay", move |stop| async move {
             relay.run(&waker, stop).await;
+            Ok::<(), BoxError>(())
+        });
+        // Here and nowhere else: workers may be in this process, in others or in none.
+        let gauges = Gauges::new(ctx.pool());
+        ctx.spawn("gauges", move |stop| async move {
+            Loop::new("gauges", Gauges::EVERY).run(gauges, stop).await;
             Ok::<(), BoxError>(())
         });
         if let Some(scope) = config.workers.clone() {
@@ -91,16 +99,12 @@ impl Service for Execution {
             .default_value("withdrawal")
             .value_parser(["withdrawal"])
             .help("Queue to work on");
-        let listen = clap::Arg::new("listen")
-            .long("listen")
-            .value_parser(clap::value_parser!(std::net::SocketAddr))
-            .help("Address for health and metrics; none when missing");
         vec![
             clap::Command::new("work")
                 .about("Run the workers of one chain and queue alone")
                 .arg(chain)
                 .arg(queue)
-                .arg(listen),
+                .arg(service::listen_arg()),
         ]
     }
 
@@ -117,11 +121,8 @@ impl Service for Execution {
             data_dir: None,
             ..Settings::from_env(&id)?
         };
+        ctx.probes(arguments, |server| server);
         let parts = parts(&ctx)?;
-        if let Some(listen) = arguments.get_one::<std::net::SocketAddr>("listen") {
-            let (server, stop) = (ctx.server_at(*listen), ctx.shutdown());
-            ctx.spawn("probes", move |_| server.serve(stop));
-        }
         let work = move |worker: Worker| async move {
             let run = move |stop| {
                 let (parts, scope) = (parts.clone(), Scope::Only(vec![chain.clone()]));

@@ -3,7 +3,26 @@
 use chrono::Utc;
 use types::ChainName;
 
-use crate::job::{Change, Job, State};
+use crate::job::{Change, Job, JobQueue, State};
+
+/// Shows the counters of a chain from when it is known: one that first appears with a 1 does not look like a rise, and one that is
+/// missing looks like a process that counts nothing.
+pub(crate) fn begin(chain: &ChainName) {
+    let queue = JobQueue::Withdrawal.as_str();
+    metrics::counter!("bursar_execution_jobs_sent_total", "queue" => queue, "chain" => chain.to_string())
+        .increment(0);
+    metrics::counter!("bursar_execution_tries_failed_total", "queue" => queue, "chain" => chain.to_string())
+        .increment(0);
+    for status in ["confirmed", "failed", "parked"] {
+        metrics::counter!(
+            "bursar_execution_jobs_finished_total", "queue" => queue, "chain" => chain.to_string(), "status" => status
+        )
+        .increment(0);
+    }
+    for outcome in ["held", "lost"] {
+        step(chain, "fence", outcome, 0);
+    }
+}
 
 /// A job moved from one status to another.
 pub(crate) fn job_changed(job: &Job, change: &Change) {

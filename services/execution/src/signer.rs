@@ -22,6 +22,8 @@ const PROBE: Duration = Duration::from_secs(2);
 /// Stable reasons of the signer that mean something else than their code.
 const FENCE_STALE: &str = "FENCE_STALE";
 const LIMIT_WINDOW: &str = "LIMIT_WINDOW";
+/// The window of an attempt was taken long ago, or is far ahead; another one will do.
+const WINDOW_PASSED: &str = "TRON_EXPIRATION";
 const FREEZE_FROZEN: &str = "FREEZE_FROZEN";
 const NONCE_SPENT: &str = "PAYMENT_GUARD_NONCE_SPENT";
 const PAYMENT_GUARD: &str = "PAYMENT_GUARD_";
@@ -153,7 +155,7 @@ fn classify(status: &Status) -> Signed {
     if reason == FENCE_STALE {
         return Signed::Fenced;
     }
-    if reason == LIMIT_WINDOW {
+    if reason == LIMIT_WINDOW || reason == WINDOW_PASSED {
         return Signed::NotNow { reason: words(status) };
     }
     if reason == APPROVALS_EXPIRED {

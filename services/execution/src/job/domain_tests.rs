@@ -267,3 +267,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_nonce_that_cannot_be_closed_is_tried_again_at_the_pace_of_tries_and_not_in_a_loop() {
+    let stuck = Standing {
+        holds_nonce: true,
+        giving_up: Some("stop".into()),
+        tries: 5,
+        max_tries: 5,
+        ..standing(State::Processing)
+    };
+    let Ok(Step::Changed(change)) = stuck.apply(&Event::TryFailed { error: "the fee is at its cap".into() })
+    else {
+        panic!("nothing follows");
+    };
+    assert_eq!(
+        (change.to.name(), change.again, change.wanted),
+        ("pending", Again::AfterTry, Some(Wanted::Cancel))
+    );
+}
+
+#[test]
+fn what_a_person_lets_go_on_is_no_longer_given_up() {
+    let parked = Standing {
+        giving_up: Some("the signer refused".into()),
+        may_pay_again: true,
+        ..standing(State::Parked { reason: "look".into() })
+    };
+    let Ok(Step::Changed(change)) = parked.apply(&Event::RetryAsked) else { panic!("refused") };
+    assert_eq!((change.to.name(), change.giving_up, change.wanted), ("pending", None, None));
+}

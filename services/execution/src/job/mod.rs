@@ -13,6 +13,7 @@ pub(crate) mod repo;
 mod settle;
 mod transitions;
 mod verdict;
+pub(crate) mod watch;
 pub(crate) mod write;
 
 pub use app::{Jobs, JobsConfig};

@@ -7,11 +7,10 @@ use proto::intent::v1::record_progress_request::Progress;
 use types::{Address, AssetSymbol, AttemptId, ChainName, JobId, Priority, RawAmount, TxHash, WithdrawalId};
 
 use super::write::{Closing, apply_in};
-use super::{Event, Job, JobError, Jobs, Step, repo};
+use super::{Event, Job, JobError, Jobs, Step, repo, watch};
 use crate::catalogue;
 use crate::outbox::{Told, tell_in};
 use crate::wallet;
-use crate::worker::send::watch_request;
 
 /// A payment that another system has broadcast.
 #[derive(Debug, Clone)]
@@ -101,7 +100,7 @@ impl Jobs {
             WatchedTransaction { tx_hash: new.tx_hash.to_string(), ..WatchedTransaction::default() };
         let mut told =
             vec![Told::progress(new.withdrawal, Progress::Queued(intent::Queued { job_id: id.to_string() }))];
-        told.extend(watch_request(&job, vec![transaction]).map(|request| Told::watch(&request)));
+        told.extend(watch::request(&job, vec![transaction]).map(|request| Told::watch(&request)));
         tell_in(&mut tx, &told).await?;
         tx.commit().await?;
         tracing::info!(job_id = %id, withdrawal_id = %new.withdrawal, tx_hash = %new.tx_hash, "payment taken over");

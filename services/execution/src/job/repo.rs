@@ -137,7 +137,7 @@ pub(crate) async fn attempts(
 /// Makes jobs due that wait for something outside of them, on one chain. Bounded: the rest follows by their own schedule.
 pub(crate) async fn wake_blocked_in(tx: &mut PgConnection, chain: &ChainName) -> Result<u64, db::QueueError> {
     let rows = sqlx::query(
-        "SELECT id, queue, rank FROM jobs
+        "SELECT id, queue, filler, rank FROM jobs
          WHERE chain = $1 AND status = 'pending' AND finished_at IS NULL AND blocked_reason IS NOT NULL
          ORDER BY id LIMIT 1000",
     )
@@ -148,7 +148,12 @@ pub(crate) async fn wake_blocked_in(tx: &mut PgConnection, chain: &ChainName) ->
     for queue in JobQueue::ALL {
         let mut jobs = Vec::new();
         for row in &rows {
-            if row.try_get::<&str, _>("queue")? == queue.as_str() {
+            // As in `Job::line`: fillers are the withdrawal worker's.
+            let line = match row.try_get("filler")? {
+                true => JobQueue::Withdrawal.as_str(),
+                false => row.try_get::<&str, _>("queue")?,
+            };
+            if line == queue.as_str() {
                 let priority =
                     Priority::from_rank(row.try_get("rank")?).map_err(|error| bad_column("rank", error))?;
                 let job_id = row.try_get("id")?;

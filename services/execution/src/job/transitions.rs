@@ -254,6 +254,10 @@ impl Standing {
             State::Parked { .. } if self.contradicted => {
                 Err(self.illegal_cancel("its payment was final once and may come back"))
             }
+            // "Failed" would say that nothing was paid.
+            State::Parked { .. } if !self.holds_nonce && !self.may_pay_again => {
+                Err(self.illegal_cancel("value may have moved; what is missing is paid by a new withdrawal"))
+            }
             State::Pending { .. } | State::Processing | State::Confirming
                 if self.giving_up.is_some() && self.holds_nonce && !self.retreat =>
             {
@@ -286,9 +290,10 @@ impl Standing {
             State::Parked { .. } if !self.may_pay_again => {
                 refuse("value may have moved; what is missing is paid by a new withdrawal")
             }
-            State::Parked { .. } => {
-                Ok(self.changed(State::Pending { blocked: None }, |change| change.again = Again::Now))
-            }
+            State::Parked { .. } => Ok(self.changed(State::Pending { blocked: None }, |change| {
+                change.again = Again::Now;
+                change.give_nothing_up();
+            })),
             State::Processing => refuse("a worker is on it"),
             State::Confirming => refuse("its transaction may still land"),
             State::Confirmed { .. } => refuse("it is paid"),
@@ -334,6 +339,10 @@ impl Standing {
         let mut step = if open { self.give_up(&exhausted) } else { self.failed(exhausted, nonce) };
         if let Step::Changed(change) = &mut step {
             change.count_try = self.tries < self.max_tries;
+            // What closes the nonce could not be made either: no sooner than any other try.
+            if open && self.giving_up.is_some() {
+                change.again = Again::AfterTry;
+            }
         }
         step
     }

@@ -7,6 +7,9 @@
 //!   another status and ends. What it signed is at the same nonce.
 //! - "Reverted" frees the job for another nonce: only together with the nonce being closed, and with the proof that the
 //!   signer will ask for.
+//! - Confirmation decided before it heard of everything that was signed at the nonce: what it takes for somebody else's may be
+//!   our own newest bytes, and they may have paid. A finding that does not name all of them closes nothing; confirmation is
+//!   told again, and decides again.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row as _};
@@ -14,8 +17,9 @@ use types::{JobId, RawAmount, TxHash};
 use uuid::Uuid;
 
 use super::write::{Closing, apply_in};
-use super::{Event, Finding, Job, JobError, JobsConfig, NonceFate, Step, VoidProof, repo};
+use super::{Event, Finding, Job, JobError, JobsConfig, NonceFate, Step, VoidProof, repo, watch};
 use crate::lane;
+use crate::outbox::tell_in;
 use crate::sql::bigint;
 
 /// What a receipt said.
@@ -42,8 +46,8 @@ pub enum Evidence {
     Receipt(Receipt),
     /// No transaction of these can land.
     Void(Vec<TxHash>),
-    /// A transaction that was seen or not seen.
-    Hash(TxHash),
+    /// A transaction that was seen or not seen; an end that rested on none has none.
+    Hash(Option<TxHash>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +89,14 @@ pub(super) async fn record_in(
     if finding == Finding::Reopened {
         return send_again_in(tx, &job).await;
     }
+    if let Some(unnamed) = unnamed_in(tx, &job, verdict).await? {
+        tracing::warn!(
+            job_id = %job.id, chain = %job.chain, finding = finding.name(), tx_hash = %unnamed,
+            "verdict without all that was signed; confirmation is told again"
+        );
+        let told = watch::watches_in(tx, &[(&job, job.nonce)]).await?;
+        return Ok(tell_in(tx, &told).await?);
+    }
     let mut standing = job.standing();
     // Another nonce needs confirmation's signature; where there is none, the closed nonce is the end.
     standing.retreat &= verdict.proof.is_some();
@@ -101,6 +113,26 @@ pub(super) async fn record_in(
     };
     apply_in(tx, &job, &change, &config.schedule, Closing { paid_in_block }).await?;
     look_after_lane_in(tx, config, &job, &finding).await
+}
+
+/// A transaction that could land at the job's nonce and that the verdict, which says that none can, does not name.
+async fn unnamed_in(tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Result<Option<TxHash>, JobError> {
+    let named = match (&verdict.evidence, &verdict.proof) {
+        (Evidence::Void(hashes), _) => hashes,
+        (Evidence::Receipt(_) | Evidence::Hash(_), Some(proof)) => &proof.tx_hashes,
+        (Evidence::Receipt(_) | Evidence::Hash(_), None) => return Ok(None),
+    };
+    let row = sqlx::query(
+        "SELECT tx_hash FROM attempts
+         WHERE job_id = $1 AND nonce = $2 AND status IN ('signed', 'broadcast') AND tx_hash <> ALL ($3)
+         ORDER BY number LIMIT 1",
+    )
+    .bind(job.id.as_uuid())
+    .bind(job.nonce.map(bigint))
+    .bind(named.iter().map(|hash| hash.as_bytes().to_vec()).collect::<Vec<_>>())
+    .fetch_optional(tx)
+    .await?;
+    Ok(row.map(|row| repo::hash(&row, "tx_hash")).transpose()?.flatten())
 }
 
 /// With a nonce goes the proof about what was signed at it. A nonce that closes without one leaves none behind: an older

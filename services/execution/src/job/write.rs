@@ -174,10 +174,32 @@ fn news(job: &Job, change: &Change) -> Vec<Told> {
     }
 }
 
+/// What went wrong with this change, if anything did. A job that waits for the same thing as before is no news.
+fn error<'a>(job: &Job, change: &'a Change) -> Option<&'a str> {
+    let waits_for = match &change.to {
+        State::Pending { blocked } if job.blocked != *blocked => blocked.as_deref(),
+        State::Pending { .. }
+        | State::Processing
+        | State::Confirming
+        | State::Confirmed { .. }
+        | State::Failed { .. }
+        | State::Parked { .. } => None,
+    };
+    change.note.as_deref().or(waits_for)
+}
+
+/// Whether the job goes on by itself.
+fn is_retryable(change: &Change) -> bool {
+    match &change.to {
+        State::Pending { .. } | State::Processing | State::Confirming => true,
+        State::Confirmed { .. } | State::Failed { .. } | State::Parked { .. } => false,
+    }
+}
+
 fn log(job: &Job, change: &Change, schedule: &Schedule) {
     let retry_in_ms = match schedule.due(change.again, job) {
         Some(Due::In(delay)) => u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
-        Some(Due::Now) | None => u64::try_from(Duration::ZERO.as_millis()).unwrap_or(0),
+        Some(Due::Now) | None => 0,
     };
     let retry_count = job.tries + u32::from(change.count_try);
     tracing::info!(
@@ -193,8 +215,21 @@ fn log(job: &Job, change: &Change, schedule: &Schedule) {
         max_retries = job.max_tries,
         retry_in_ms,
         wanted = change.wanted.map(Wanted::as_str),
-        error = change.note.as_deref(),
         "job changed"
     );
+    if let Some(error) = error(job, change) {
+        tracing::warn!(
+            job_id = %job.id,
+            withdrawal_id = job.withdrawal.map(tracing::field::display),
+            chain = %job.chain,
+            status = change.to.name(),
+            retry_count,
+            max_retries = job.max_tries,
+            is_retryable = is_retryable(change),
+            retry_in_ms,
+            error,
+            "job error"
+        );
+    }
     metrics::job_changed(job, change);
 }

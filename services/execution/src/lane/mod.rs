@@ -8,6 +8,10 @@
 //! - A crash after taking a nonce: the nonce, its attempt and its job are one transaction; whoever resumes finds all three.
 //! - A node that lags: its answer can lead to a nonce that is refused, never to one that is handed out twice, because the
 //!   primary key and the lane's own counter decide.
+//! - A node that counts too many, once: `next_nonce` and `mined_seen` never go back, and everything below would have to be
+//!   filled and paid for. So they are raised only by what enough nodes say, by the chain's own rule; with fewer answers a lane
+//!   goes on from its own counter, and one that does not exist yet is not made. Where there is but one node, its word counts;
+//!   a person who resumes the lane has it learn from the chain anew.
 
 pub(crate) mod repo;
 

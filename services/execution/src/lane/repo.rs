@@ -1,9 +1,9 @@
 //! SQL of lanes.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use chain::lane::{Lane, Slot};
+use chain::Sight;
+use chain::lane::Lane;
 use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, ChainName, JobId, RawAmount};
 use uuid::Uuid;
@@ -13,7 +13,6 @@ use crate::sql::{amount, bigint, unsigned};
 /// A lane, locked.
 #[derive(Debug)]
 pub struct LaneState {
-    /// Open nonces from the asked one on; lower ones are of no concern to numbering.
     pub lane: Lane,
     pub halted_reason: Option<String>,
     /// What the transactions at open nonces from the chain's next one on can still take from the wallet.
@@ -22,49 +21,34 @@ pub struct LaneState {
     pub unmined: u64,
 }
 
-/// The next number of a line that nobody was ever given; zero for one that does not exist yet.
-pub(crate) async fn next_in(
-    tx: &mut PgConnection,
-    chain: &ChainName,
-    address: &Address,
-) -> Result<u64, sqlx::Error> {
-    let next: Option<i64> =
-        sqlx::query_scalar("SELECT next_nonce FROM lanes WHERE chain = $1 AND address = $2")
-            .bind(chain.as_str())
-            .bind(address.to_string())
-            .fetch_optional(tx)
-            .await?;
-    Ok(next.unwrap_or(0).unsigned_abs())
-}
-
-/// Locks a lane, which is made first if need be. `mined` and `pending` are the chain's word, read before.
+/// Locks a lane, which is made first if need be. `sight` is the chain's word, read before; only what enough nodes say is kept.
+/// None: there is no lane yet, and too few nodes to say where it begins.
 pub(crate) async fn lock_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     address: &Address,
-    mined: u64,
-    pending: u64,
-) -> Result<LaneState, sqlx::Error> {
+    sight: &Sight,
+) -> Result<Option<LaneState>, sqlx::Error> {
     let address = address.to_string();
-    let row = sqlx::query(
-        "INSERT INTO lanes (chain, address, next_nonce, mined_seen) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (chain, address) DO UPDATE SET
-             -- Nonces that were used and that we never handed out: the key is used elsewhere.
-             foreign_seen = lanes.foreign_seen + GREATEST(excluded.next_nonce - lanes.next_nonce, 0),
-             next_nonce = GREATEST(lanes.next_nonce, excluded.next_nonce),
-             mined_seen = GREATEST(lanes.mined_seen, excluded.mined_seen),
-             updated_at = now()
-         RETURNING next_nonce, halted_reason, mined_seen",
-    )
-    .bind(chain.as_str())
-    .bind(&address)
-    .bind(bigint(pending))
-    .bind(bigint(mined))
-    .fetch_one(&mut *tx)
-    .await?;
+    let locked = match sight.agreed {
+        Some(agreed) => {
+            let raised = sqlx::query(include_str!("../../queries/raise_lane.sql"))
+                .bind(chain.as_str())
+                .bind(&address)
+                .bind(bigint(agreed))
+                .bind(bigint(sight.mined));
+            Some(raised.fetch_one(&mut *tx).await?)
+        }
+        None => {
+            let as_it_is = sqlx::query(
+                "SELECT next_nonce, halted_reason, mined_seen FROM lanes WHERE chain = $1 AND address = $2 FOR UPDATE",
+            );
+            as_it_is.bind(chain.as_str()).bind(&address).fetch_optional(&mut *tx).await?
+        }
+    };
+    let Some(row) = locked else { return Ok(None) };
     let next = unsigned(&row, "next_nonce")?;
-    // The floor is the pool's count: what is in a pool, ours or not, is no gap.
-    let floor = pending.max(unsigned(&row, "mined_seen")?);
+    let floor = sight.floor(next, unsigned(&row, "mined_seen")?);
     let halted_reason: Option<String> = row.try_get("halted_reason")?;
     let taken: Vec<i64> = sqlx::query_scalar(
         "SELECT nonce FROM lane_nonces WHERE chain = $1 AND address = $2 AND nonce >= $3 AND state <> 'free'",
@@ -74,26 +58,50 @@ pub(crate) async fn lock_in(
     .bind(bigint(floor))
     .fetch_all(&mut *tx)
     .await?;
-    let open: BTreeMap<u64, Slot> = taken
-        .into_iter()
-        .map(|nonce| (nonce.unsigned_abs(), Slot::Reserved { held: Duration::ZERO }))
-        .collect();
+    let open = taken.into_iter().map(i64::unsigned_abs).collect();
     let row = sqlx::query(
         "SELECT coalesce(sum(committed_raw), 0)::text AS committed, count(*) AS unmined
          FROM lane_nonces WHERE chain = $1 AND address = $2 AND nonce >= $3 AND state = 'open'",
     )
     .bind(chain.as_str())
     .bind(&address)
-    .bind(bigint(mined))
+    .bind(bigint(sight.mined))
     .fetch_one(tx)
     .await?;
     let lane = Lane { floor, next, open, halted: halted_reason.is_some() };
-    Ok(LaneState {
+    Ok(Some(LaneState {
         lane,
         halted_reason,
         committed: amount(&row, "committed")?,
         unmined: unsigned(&row, "unmined")?,
-    })
+    }))
+}
+
+/// Nonces below the highest open one that neither the pool nor anybody here has, lowest first and `most` at most.
+pub(crate) async fn gaps(
+    db: impl PgExecutor<'_>,
+    chain: &ChainName,
+    address: &Address,
+    sight: &Sight,
+    most: usize,
+) -> Result<BTreeSet<u64>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("../../queries/held_nonces.sql"))
+        .bind(chain.as_str())
+        .bind(address.to_string())
+        .bind(bigint(sight.pending.min(i64::MAX.unsigned_abs())))
+        .fetch_all(db)
+        .await?;
+    let (mut held, mut highest, mut floor) = (BTreeSet::new(), None, 0);
+    for row in &rows {
+        let nonce = unsigned(row, "nonce")?;
+        floor = unsigned(row, "floor")?;
+        held.insert(nonce);
+        if row.try_get("open")? {
+            highest = Some(nonce);
+        }
+    }
+    let Some(highest) = highest else { return Ok(BTreeSet::new()) };
+    Ok((floor..highest).filter(|nonce| !held.contains(nonce)).take(most).collect())
 }
 
 /// A nonce taken for a job, and what it may cost.
@@ -171,19 +179,18 @@ pub(crate) async fn halt_in(
     Ok(())
 }
 
-/// Lets a lane go on. False if there is none.
+/// Lets a lane go on, from what was handed out and what is final; the rest it learns from the chain anew. False if there is
+/// none.
 pub(crate) async fn resume(
     db: impl PgExecutor<'_>,
     chain: &ChainName,
     address: &Address,
 ) -> Result<bool, sqlx::Error> {
-    let resumed = sqlx::query(
-        "UPDATE lanes SET halted_reason = NULL, halted_at = NULL, updated_at = now() WHERE chain = $1 AND address = $2",
-    )
-    .bind(chain.as_str())
-    .bind(address.to_string())
-    .execute(db)
-    .await?;
+    let resumed = sqlx::query(include_str!("../../queries/resume_lane.sql"))
+        .bind(chain.as_str())
+        .bind(address.to_string())
+        .execute(db)
+        .await?;
     Ok(resumed.rows_affected() == 1)
 }
 

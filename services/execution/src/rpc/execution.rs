@@ -15,9 +15,10 @@ use crate::job::{
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_WINDOW: Duration = Duration::from_secs(366 * 86_400);
 const MAX_PAGE: u32 = 500;
 const MAX_REASON: usize = 500;
-const MAX_APPROVALS: usize = 64;
+const MAX_APPROVALS: usize = types::MOST_APPROVALS as usize;
 
 #[derive(Debug)]
 pub(super) struct ExecutionRpc {
@@ -115,6 +116,9 @@ impl ExecutionService for ExecutionRpc {
         if request.reason.trim().is_empty() || request.reason.chars().count() > MAX_REASON {
             return Err(rpc::error::invalid("reason", format!("must have 1 to {MAX_REASON} characters")));
         }
+        if request.reason.chars().any(char::is_control) {
+            return Err(rpc::error::invalid("reason", "must not have control characters"));
+        }
         let job = self.jobs.cancel(id, request.reason).await?;
         Ok(Response::new(wire::CancelJobResponse { job: Some(show_job(&job, &[])) }))
     }
@@ -145,6 +149,9 @@ impl ExecutionService for ExecutionRpc {
     ) -> Result<Response<wire::GetStatisticsResponse>, Status> {
         let window = request.into_inner().window.map(|window| proto::time::span(&window)).transpose();
         let window = window.map_err(|error| rpc::error::invalid("window", error.to_string()))?.unwrap_or(DAY);
+        if window.is_zero() || window > LONGEST_WINDOW {
+            return Err(rpc::error::invalid("window", "must be above zero and at most 366 days"));
+        }
         let statistics = self.jobs.statistics(window).await?;
         Ok(Response::new(show_statistics(&statistics)))
     }
@@ -369,15 +376,19 @@ fn parse_finding(
             };
             (finding, Evidence::Void(hashes))
         }
-        F::Stuck(it) => (Finding::Stuck, Evidence::Hash(mistakes.parse("tx_hash", &it.tx_hash)?)),
-        F::Reopened(it) => (Finding::Reopened, Evidence::Hash(mistakes.parse("tx_hash", &it.tx_hash)?)),
+        F::Stuck(it) => (Finding::Stuck, Evidence::Hash(Some(mistakes.parse("tx_hash", &it.tx_hash)?))),
+        F::Reopened(it) => (Finding::Reopened, Evidence::Hash(Some(mistakes.parse("tx_hash", &it.tx_hash)?))),
         F::Cancelled(it) => {
             let receipt = parse_receipt(mistakes, &it.tx_hash, it.block_number, &it.gas_used, &it.gas_price)?;
             *proof = parse_proof(mistakes, &it.void_tx_hashes, &it.attestation, it.attested_at.as_ref());
             (Finding::Cancelled, Evidence::Receipt(receipt))
         }
         F::Contradicted(it) => {
-            let hash = mistakes.parse("tx_hash", &it.tx_hash)?;
+            // An end that nothing of ours had landed for, such as a foreign transaction that is gone, has no hash to name.
+            let hash = match it.tx_hash.as_str() {
+                "" => None,
+                text => Some(mistakes.parse("tx_hash", text)?),
+            };
             (Finding::Contradicted { reason: it.reason }, Evidence::Hash(hash))
         }
     })

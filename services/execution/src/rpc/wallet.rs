@@ -114,6 +114,9 @@ fn parse_wallet(wallet: &wire::OperationWallet) -> Result<NewWallet, Status> {
     if wallet.label.len() > MAX_LABEL {
         mistakes.note("wallet.label", format!("at most {MAX_LABEL} bytes"));
     }
+    if wallet.label.chars().any(char::is_control) {
+        mistakes.note("wallet.label", "must not have control characters");
+    }
     let parsed = (|| {
         Some(NewWallet {
             chain: chain?,

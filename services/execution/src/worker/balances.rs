@@ -1,13 +1,12 @@
-//! Reads what the wallets of a chain hold, on a timer, and keeps the gauges of jobs.
+//! Reads what the wallets of a chain hold, on a timer.
 
 use std::time::{Duration, Instant};
 
-use sqlx::{PgPool, Row as _};
+use sqlx::PgPool;
 use types::ChainName;
 use worker::{Tick, Ticked};
 
 use super::WorkError;
-use crate::sql::unsigned;
 use crate::wallet::Wallets;
 
 /// How often it looks whether a wallet was never read.
@@ -42,25 +41,6 @@ impl BalanceWorker {
         .await?;
         Ok(unread)
     }
-
-    async fn gauges(&self) -> Result<(), WorkError> {
-        let rows = sqlx::query(include_str!("../../queries/job_gauges.sql"))
-            .bind(self.chain.as_str())
-            .fetch_all(&self.pool)
-            .await?;
-        for row in &rows {
-            let labels = [
-                ("chain", self.chain.to_string()),
-                ("queue", row.try_get("queue")?),
-                ("status", row.try_get("status")?),
-            ];
-            metrics::gauge!("bursar_execution_jobs", &labels).set(unsigned(row, "count")? as f64);
-            metrics::gauge!("bursar_execution_oldest_job_seconds", &labels)
-                .set(unsigned(row, "oldest_s")? as f64);
-            metrics::gauge!("bursar_execution_blocked_jobs", &labels).set(unsigned(row, "blocked")? as f64);
-        }
-        Ok(())
-    }
 }
 
 impl Tick for BalanceWorker {
@@ -68,9 +48,6 @@ impl Tick for BalanceWorker {
 
     async fn tick(&mut self) -> Result<Ticked, WorkError> {
         let due = self.last.is_none_or(|last| last.elapsed() >= self.every);
-        if due {
-            self.gauges().await?;
-        }
         if due || self.unread().await? {
             self.last = Some(Instant::now());
             self.wallets.refresh(&self.chain, &[]).await?;

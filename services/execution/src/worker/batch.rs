@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::SecondsFormat;
 use db::queue::NewJob;
 use db::{Due, Lease, Queue};
 use sqlx::{PgConnection, PgPool};
@@ -75,8 +76,12 @@ impl Bench {
             tracing::info!(
                 job_id = %item.job.id, chain = %item.job.chain, asset = %item.job.symbol, amount = %item.job.amount,
                 to = %item.job.to, from = item.job.payer.as_ref().map(|payer| tracing::field::display(payer.address)),
-                status = item.job.state.name(), retry_count = item.job.tries, max_retries = item.job.max_tries,
+                priority = item.job.priority.as_str(), status = item.job.state.name(), retry_count = item.job.tries, max_retries = item.job.max_tries,
                 lease = item.lease.token, "job picked"
+            );
+            tracing::info!(
+                job_id = %item.job.id, chain = %item.job.chain, queue = self.queue.name(), lease = item.lease.token,
+                lock_until = item.lease.lease_until.to_rfc3339_opts(SecondsFormat::Millis, true), "lock acquired"
             );
         }
         Ok(items)
@@ -145,9 +150,11 @@ impl Bench {
         leases: &[Lease],
     ) -> Result<HashSet<Uuid>, WorkError> {
         let held: HashSet<Uuid> = self.queue.guard_many_in(tx, leases).await?.into_iter().collect();
-        if held.len() < leases.len() {
-            let lost = leases.len() - held.len();
-            crate::metrics::step(&self.chain.settings.name, "fence", "lost", lost);
+        let (chain, lost) = (&self.chain.settings.name, leases.len().saturating_sub(held.len()));
+        // Both, so that their ratio tells how often a worker still owns what it is about to write.
+        crate::metrics::step(chain, "fence", "held", held.len());
+        crate::metrics::step(chain, "fence", "lost", lost);
+        if lost > 0 {
             tracing::warn!(
                 queue = self.queue.name(),
                 lost,

@@ -1,15 +1,18 @@
 //! Looks after nonce lanes: finds nonces that nobody holds and that keep the ones above them from being mined, and has them
-//! closed; keeps the gauges.
+//! closed.
 //!
 //! A gap is normally taken by the wallet's next payment. One that stays is closed by a filler: a job that pays nobody and is
 //! born being given up, so that it goes through the same protocol, the same guard and the same verdict as any other.
+//!
+//! Where it could hurt: a filler costs a fee, and a node that counts wrongly could make gaps of what is none. So nothing is
+//! filled while fewer nodes answer than must agree, and a gap is one only above what enough nodes have counted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use chain::{Anchor, BindingKind};
+use chain::{Anchor, BindingKind, Sight};
 use db::Due;
-use sqlx::{PgPool, Row as _};
+use sqlx::PgPool;
 use types::{Address, ChainName, JobId, Priority, RawAmount};
 use worker::{Tick, Ticked};
 
@@ -17,7 +20,6 @@ use super::WorkError;
 use crate::chains::{ChainHandle, Chains};
 use crate::job::{JobError, JobQueue};
 use crate::lane::repo::{self as lanes, Taken};
-use crate::sql::{bigint, unsigned};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -43,8 +45,11 @@ impl LaneWorker {
     }
 
     async fn look_at(&mut self, address: Address, handle: &ChainHandle) -> Result<usize, WorkError> {
-        let Ok(Anchor::Nonce { mined, pending }) = handle.edge.anchor(&address).await else { return Ok(0) };
-        let gaps = self.gaps(&address, pending).await?;
+        let Ok(Anchor::Nonce(sight)) = handle.edge.anchor(&address).await else { return Ok(0) };
+        if sight.agreed.is_none() {
+            return Ok(0);
+        }
+        let gaps = lanes::gaps(&self.pool, &self.chain, &address, &sight, BATCH).await?;
         let text = address.to_string();
         self.seen.retain(|(of, nonce), _| *of != text || gaps.contains(nonce));
         let now = Instant::now();
@@ -55,50 +60,18 @@ impl LaneWorker {
                 ripe.push(nonce);
             }
         }
-        ripe.truncate(BATCH);
         if ripe.is_empty() {
             return Ok(0);
         }
-        self.fill(&address, (mined, pending), &ripe).await
-    }
-
-    /// Nonces below the highest open one that neither the pool nor anybody here has.
-    async fn gaps(&self, address: &Address, pending: u64) -> Result<BTreeSet<u64>, WorkError> {
-        let rows = sqlx::query(
-            "SELECT nonce, state FROM lane_nonces WHERE chain = $1 AND address = $2 AND nonce >= $3 ORDER BY nonce",
-        )
-        .bind(self.chain.as_str())
-        .bind(address.to_string())
-        .bind(bigint(pending))
-        .fetch_all(&self.pool)
-        .await?;
-        let (mut held, mut highest) = (BTreeSet::new(), None);
-        for row in &rows {
-            let nonce = unsigned(row, "nonce")?;
-            match row.try_get("state")? {
-                "free" => {}
-                "open" => {
-                    held.insert(nonce);
-                    highest = Some(nonce);
-                }
-                _ => {
-                    held.insert(nonce);
-                }
-            }
-        }
-        let Some(highest) = highest else { return Ok(BTreeSet::new()) };
-        Ok((pending..highest).filter(|nonce| !held.contains(nonce)).take(BATCH).collect())
+        self.fill(&address, &sight, &ripe).await
     }
 
     /// Makes a filler for each gap that is still one under the lane's lock.
-    async fn fill(
-        &self,
-        address: &Address,
-        (mined, pending): (u64, u64),
-        gaps: &[u64],
-    ) -> Result<usize, WorkError> {
+    async fn fill(&self, address: &Address, sight: &Sight, gaps: &[u64]) -> Result<usize, WorkError> {
         let mut tx = db::begin(&self.pool).await?;
-        let mut state = lanes::lock_in(&mut tx, &self.chain, address, mined, pending).await?;
+        let Some(mut state) = lanes::lock_in(&mut tx, &self.chain, address, sight).await? else {
+            return Ok(0);
+        };
         let mut taken = Vec::new();
         for nonce in gaps {
             if state.lane.fill(*nonce).is_ok() {
@@ -132,28 +105,6 @@ impl LaneWorker {
         }
         Ok(taken.len())
     }
-
-    async fn gauges(&self) -> Result<(), WorkError> {
-        let row = sqlx::query(
-            "SELECT count(*) FILTER (WHERE halted_reason IS NOT NULL) AS halted,
-                    coalesce(sum(foreign_seen), 0)::bigint AS foreign_seen,
-                    -- Those the chain has not passed: whatever is numbered above waits for a transaction we do not have.
-                    (SELECT count(*) FROM lane_nonces AS n JOIN lanes AS l USING (chain, address)
-                     WHERE n.chain = $1 AND n.state = 'spent' AND n.nonce >= l.mined_seen) AS spent
-             FROM lanes WHERE chain = $1",
-        )
-        .bind(self.chain.as_str())
-        .fetch_one(&self.pool)
-        .await?;
-        let chain = || self.chain.to_string();
-        metrics::gauge!("bursar_execution_lanes_halted", "chain" => chain())
-            .set(unsigned(&row, "halted")? as f64);
-        metrics::gauge!("bursar_execution_foreign_nonces", "chain" => chain())
-            .set(unsigned(&row, "foreign_seen")? as f64);
-        metrics::gauge!("bursar_execution_spent_nonces", "chain" => chain())
-            .set(unsigned(&row, "spent")? as f64);
-        Ok(())
-    }
 }
 
 impl Tick for LaneWorker {
@@ -163,7 +114,6 @@ impl Tick for LaneWorker {
         let Some(handle) = self.chains.get(&self.chain).await? else {
             return Ok(Ticked::Idle { next: None });
         };
-        self.gauges().await?;
         // Where no chain counts, there are no gaps.
         if handle.edge.binding_kind() == BindingKind::Window {
             return Ok(Ticked::Idle { next: None });

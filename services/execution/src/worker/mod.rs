@@ -2,10 +2,11 @@
 //!
 //! `withdrawal` claims jobs and drives them through the write-ahead protocol, whose steps are `plan`, `price`, `reserve`,
 //! `sign` and `send`; `reject` says what follows when no node takes the bytes. `resend` sends stored bytes again, `lanes` looks after nonces, `balances` reads what wallets hold,
-//! `relay` delivers what other services must know.
+//! `relay` delivers what other services must know, `gauges` shows where jobs, queues and lanes stand.
 
 pub mod balances;
 mod batch;
+pub mod gauges;
 pub mod lanes;
 mod plan;
 mod price;

@@ -90,7 +90,8 @@ fn plan_unsent(
         (true, None, Some(signed)) if signed.kind == AttemptKind::Cancel && !signed.rejected => {
             Next::Send(signed)
         }
-        (true, unsigned, _) if job.nonce.is_some() => Next::Cancel(outbid.or(unsigned)),
+        // What was only reserved is in no pool: nothing of it needs to be outbid, and above its price may be above the cap.
+        (true, _, _) if job.nonce.is_some() => Next::Cancel(outbid),
         (true, _, _) => {
             let reason = job.cancel_reason.clone().unwrap_or_else(|| "given up".to_owned());
             Next::End(Event::Refused { reason })

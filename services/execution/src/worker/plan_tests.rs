@@ -134,7 +134,11 @@ fn giving_up_closes_the_nonce_and_nothing_else() {
         ..holding(State::Processing)
     };
     let begun = attempt(&base, 1, AttemptKind::Pay, AttemptStatus::Reserved);
-    assert_eq!(plan(&base, std::slice::from_ref(&begun)), Next::Cancel(Some(begun.clone())));
+    assert_eq!(
+        plan(&base, std::slice::from_ref(&begun)),
+        Next::Cancel(None),
+        "in no pool, so nothing to outbid"
+    );
     let signed = attempt(&base, 1, AttemptKind::Pay, AttemptStatus::Signed);
     assert_eq!(plan(&base, std::slice::from_ref(&signed)), Next::Cancel(Some(signed.clone())));
     let closing = attempt(&base, 2, AttemptKind::Cancel, AttemptStatus::Reserved);

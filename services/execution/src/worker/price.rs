@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, QuoteError};
+use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, QuoteError, Sight};
 use types::{Address, Priority, RawAmount};
 
 use super::batch::{Bench, Ended, Item};
@@ -18,15 +18,19 @@ pub(super) struct Priced {
     pub cost: RawAmount,
 }
 
+/// Why a job waits is told to whoever asked for it, once: the words are the same however prices move meanwhile. The numbers
+/// are for the log.
+const DEAR: &str = "the fee is above the cap at the moment";
+
 /// What the chain says of a wallet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalletView {
     pub mined: u64,
-    pub pending: u64,
+    pub sight: Sight,
     pub balance: RawAmount,
-    /// A block at which no nonce from `pending` on was used; with a window, the one that is referred to.
+    /// A block at which no nonce that is still to be mined was used; with a window, the one that is referred to.
     pub head: u64,
-    /// On chains without nonces. There `mined` and `pending` are zero: the line of the wallet is ours alone.
+    /// On chains without nonces, where the line of the wallet is ours alone.
     pub window: Option<Window>,
 }
 
@@ -120,8 +124,8 @@ impl Bench {
     fn within_caps(&self, price: &Price, native: RawAmount) -> Result<(Fee, RawAmount), Event> {
         let (max_cost, cap) = (price.max_cost(), self.chain.settings.max_fee);
         if max_cost > cap {
-            let reason = format!("the fee may reach {max_cost}, the cap for one transaction is {cap}");
-            return Err(Event::Blocked { reason });
+            tracing::info!(chain = %self.chain.settings.name, %max_cost, %cap, "a fee is above the cap");
+            return Err(Event::Blocked { reason: DEAR.to_owned() });
         }
         let fee = Fee::of(price);
         let cost = native.checked_add(max_cost);
@@ -150,10 +154,11 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
     let (anchor, balances) = futures::join!(edge.anchor(&address), edge.balances(&of));
     let balance = balances?.into_iter().next().flatten().unwrap_or(RawAmount::ZERO);
     Ok(match anchor? {
-        Anchor::Nonce { mined, pending } => WalletView { mined, pending, balance, head, window: None },
+        Anchor::Nonce(sight) => WalletView { mined: sight.mined, sight, balance, head, window: None },
         Anchor::Window { reference, expiration_ms, made_ms } => WalletView {
             mined: 0,
-            pending: 0,
+            // No chain counts: whatever was given out in the line stays given out.
+            sight: Sight { mined: 0, pending: u64::MAX, agreed: Some(0) },
             balance,
             head: reference.number,
             window: Some(Window { reference, expiration_ms, made_ms }),
@@ -164,7 +169,10 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
 /// The one place where a failed quote becomes a job's fate.
 fn unpriced(error: &QuoteError) -> Event {
     match error {
-        QuoteError::AboveCap(above) => Event::Blocked { reason: above.to_string() },
+        QuoteError::AboveCap(above) => {
+            tracing::info!(needed = above.needed, cap = above.cap, "the chain's price is above the cap");
+            Event::Blocked { reason: DEAR.to_owned() }
+        }
         QuoteError::InsufficientFunds { .. } => {
             Event::Blocked { reason: "the wallet cannot pay amount and fee at the moment".to_owned() }
         }

@@ -26,6 +26,8 @@ impl Delivering {
 }
 
 impl Deliver for Delivering {
+    const RECEIVERS: &'static [&'static str] = &["confirmation", "intent"];
+
     async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         match delivery.topic.as_str() {
             PUT_WATCH => {

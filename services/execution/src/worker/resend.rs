@@ -54,7 +54,7 @@ impl ResendWorker {
         // Where the chain does not answer, nothing can be sent either.
         let (mined, time_ms) = match edge.binding_kind() {
             BindingKind::Nonce => match edge.anchor(&address).await {
-                Ok(Anchor::Nonce { mined, .. }) => (mined, 0),
+                Ok(Anchor::Nonce(sight)) => (sight.mined, 0),
                 Ok(Anchor::Window { .. }) | Err(_) => return Ok(0),
             },
             BindingKind::Window => match edge.head().await {

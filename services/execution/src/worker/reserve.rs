@@ -5,10 +5,10 @@
 //! - Two workers with jobs of one wallet: the lane's row is locked while nonces are taken.
 //! - A worker whose lease ran out: its jobs are not among those the guard returns, and get nothing.
 //! - A job cancelled in the same moment: its row is locked and looked at again under the lock.
+//! - A node that counts wrongly, or alone: what may be believed of its word is `chain::lane`'s to say.
 
 use std::collections::{BTreeMap, HashSet};
 
-use chain::lane::{ChainView, LaneRules};
 use db::Lease;
 use sqlx::PgConnection;
 use types::{Address, AttemptId, RawAmount};
@@ -73,18 +73,16 @@ impl Bench {
         let leases: Vec<Lease> = priced.iter().map(|one| one.item.lease.clone()).collect();
         let mut ours = self.held_in(&mut tx, &leases).await?;
         ours = still_wanted_in(&mut tx, &ours).await?;
-        let pending = match view.window {
-            None => view.pending,
-            // A line that no chain knows: whatever was given out in it stays given out.
-            Some(_) => lanes::next_in(&mut tx, chain, &address).await?,
-        };
-        let mut state = lanes::lock_in(&mut tx, chain, &address, view.mined, pending).await?;
-        let mut free = view.balance.saturating_sub(state.committed);
+        let priced = priced.into_iter().filter(|one| ours.contains(&one.item.lease.job_id));
         let mut result = Reserved::default();
+        let Some(mut state) = lanes::lock_in(&mut tx, chain, &address, &view.sight).await? else {
+            let blocked = |one: Priced| (one.item, Event::Blocked { reason: unanchored(&address) });
+            result.ended.extend(priced.map(blocked));
+            return Ok(result);
+        };
+        let mut free = view.balance.saturating_sub(state.committed);
         let mut taken: Vec<Taken> = Vec::new();
-        for Priced { item, fee, cost } in
-            priced.into_iter().filter(|one| ours.contains(&one.item.lease.job_id))
-        {
+        for Priced { item, fee, cost } in priced {
             if let Some(reason) = &state.halted_reason {
                 let reason = format!("the lane of {address} is halted: {reason}");
                 result.ended.push((item, Event::Blocked { reason }));
@@ -95,13 +93,11 @@ impl Bench {
                 continue;
             }
             let Some(left) = free.checked_sub(cost) else {
-                result.ended.push((item, Event::Blocked { reason: short_of(&address, cost, free) }));
+                tracing::info!(%chain, %address, %cost, %free, job_id = %item.job.id, "the wallet lacks coin for the fee");
+                result.ended.push((item, Event::Blocked { reason: short_of(&address) }));
                 continue;
             };
-            // What the pool holds is no gap; the floor says so (see `lanes::lock_in`).
-            let chain_view = ChainView { mined: pending, pending };
-            let rules = LaneRules { max_open: usize::MAX, ..LaneRules::default() };
-            let nonce = match state.lane.take(&chain_view, &rules) {
+            let nonce = match state.lane.take() {
                 Ok(nonce) => nonce,
                 Err(blocked) => {
                     result.ended.push((item, Event::Blocked { reason: blocked.to_string() }));
@@ -165,8 +161,13 @@ impl Bench {
     }
 }
 
-fn short_of(address: &Address, cost: RawAmount, free: RawAmount) -> String {
-    format!("wallet {address} needs {cost} of the chain's own coin for amount and fee and has {free} free")
+/// Told once, not at every look: so without the numbers, which change.
+fn short_of(address: &Address) -> String {
+    format!("wallet {address} has too little of the chain's own coin for amount and fee")
+}
+
+fn unanchored(address: &Address) -> String {
+    format!("too few nodes answer to say where the nonces of {address} begin")
 }
 
 /// The window of an attempt by its place in the line: two equal payments within one block must not be the same transaction, so

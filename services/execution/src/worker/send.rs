@@ -5,14 +5,13 @@
 //!   claimed by whoever comes next.
 //! - The node took them and its answer is lost: the outcome is unknown, which changes nothing: the job is confirming, and the
 //!   same bytes are sent again until a verdict ends it.
-//! - A job is called confirming and nobody watches: the watch is a row of the same transaction.
+//! - Bytes are on their way and nobody watches: the watch was told with the bytes, before they could be sent.
 
 use std::collections::HashMap;
 
 use chain::{Advice, Broadcast, BroadcastOutcome};
 use db::queue::NewJob;
 use db::{Due, Lease};
-use proto::confirmation::v1 as confirmation;
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use sqlx::{PgConnection, Row as _};
@@ -22,7 +21,7 @@ use uuid::Uuid;
 use super::WorkError;
 use super::batch::{Bench, Work};
 use super::reject::{reject_in, rejected};
-use crate::job::{AttemptKind, AttemptStatus, Job, Wanted, Window, repo};
+use crate::job::{AttemptKind, Job, Wanted};
 use crate::outbox::{Told, tell_in};
 
 /// How long after "too cheap" the fee is raised.
@@ -62,11 +61,10 @@ impl Bench {
         let moved = move_in(&mut tx, &ours, &outcome).await?;
         let confirming: Vec<&&Work> =
             ours.iter().filter(|work| moved.contains_key(&work.item.job.id)).collect();
-        let mut told = watches_in(&mut tx, &confirming).await?;
-        for work in &confirming {
-            let blocked = outcome(work).and_then(unfunded);
-            told.extend(progress(&work.item.job, blocked.as_deref()));
-        }
+        let told: Vec<Told> = confirming
+            .iter()
+            .filter_map(|work| progress(&work.item.job, outcome(work).and_then(unfunded).as_deref()))
+            .collect();
         tell_in(&mut tx, &told).await.map_err(crate::job::JobError::from)?;
         let again: Vec<NewJob> = confirming
             .iter()
@@ -180,68 +178,4 @@ async fn move_in<'a>(
         .await?;
     let ids = rows.iter().map(|row| Ok((JobId::from_uuid(row.try_get("id")?), ())));
     ids.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
-}
-
-/// A watch for each job, over every transaction of its nonce that could land.
-async fn watches_in(tx: &mut PgConnection, work: &[&&Work]) -> Result<Vec<Told>, WorkError> {
-    let ids: Vec<Uuid> = work.iter().map(|work| work.item.lease.job_id).collect();
-    let attempts = repo::attempts(&mut *tx, &ids).await?;
-    let references = references_in(tx, &ids).await?;
-    let told = work.iter().filter_map(|work| {
-        let job = &work.item.job;
-        let transactions = attempts
-            .get(&job.id)?
-            .iter()
-            .filter(|attempt| {
-                attempt.nonce == work.attempt.nonce && attempt.status != AttemptStatus::Reserved
-            })
-            .filter_map(|attempt| {
-                Some(confirmation::WatchedTransaction {
-                    tx_hash: attempt.tx_hash?.to_string(),
-                    is_cancellation: attempt.kind == AttemptKind::Cancel,
-                    nonce: attempt.nonce.filter(|_| attempt.window.is_none()),
-                    expires_at: attempt.window.map(|window| expires_at(&window)),
-                    reference_block: references.get(&attempt.id.as_uuid()).copied().unwrap_or(0),
-                })
-            })
-            .collect();
-        Some(Told::watch(&watch_request(job, transactions)?).traced(job.trace.clone()))
-    });
-    Ok(told.collect())
-}
-
-/// Block time, which confirmation compares with block time alone.
-fn expires_at(window: &Window) -> prost_types::Timestamp {
-    let ms = i64::try_from(window.expiration_ms).unwrap_or(i64::MAX);
-    let nanos = i32::try_from(ms % 1000).unwrap_or(0) * 1_000_000;
-    prost_types::Timestamp { seconds: ms / 1000, nanos }
-}
-
-async fn references_in(tx: &mut PgConnection, jobs: &[Uuid]) -> Result<HashMap<Uuid, u64>, WorkError> {
-    let rows = sqlx::query("SELECT id, reference_block FROM attempts WHERE job_id = ANY ($1)")
-        .bind(jobs)
-        .fetch_all(tx)
-        .await?;
-    let read = rows.iter().map(|row| Ok((row.try_get("id")?, crate::sql::unsigned(row, "reference_block")?)));
-    read.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
-}
-
-/// What confirmation is asked to watch.
-pub(crate) fn watch_request(
-    job: &Job,
-    transactions: Vec<confirmation::WatchedTransaction>,
-) -> Option<confirmation::PutWatchRequest> {
-    let payer = job.payer.as_ref()?;
-    Some(confirmation::PutWatchRequest {
-        job_id: job.id.to_string(),
-        withdrawal_id: job.withdrawal.map(|id| id.to_string()).unwrap_or_default(),
-        chain: job.chain.to_string(),
-        effect: Some(confirmation::ExpectedEffect {
-            from_address: payer.address.to_string(),
-            to_address: job.to.to_string(),
-            amount_raw: job.amount.to_string(),
-            contract_address: job.contract.map(|contract| contract.to_string()).unwrap_or_default(),
-        }),
-        transactions,
-    })
 }

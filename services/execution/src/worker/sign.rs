@@ -5,8 +5,9 @@
 //! - The signer answers with something else (another destination, another nonce): the bytes are decoded and compared field
 //!   by field with the attempt; what differs is never stored or sent, and the job is parked.
 //! - The lease ran out meanwhile: nothing is stored, whoever holds the job now asks for the same bytes.
+//! - Somebody sends what nobody watches: with the bytes goes the message that has them watched.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chain::{Binding, Plan, Price};
 use db::Lease;
@@ -16,7 +17,8 @@ use uuid::Uuid;
 
 use super::WorkError;
 use super::batch::{Bench, Ended, Work};
-use crate::job::{Attempt, AttemptKind, Event, Job, Window};
+use crate::job::{Attempt, AttemptKind, Event, Job, Window, watch};
+use crate::outbox::tell_in;
 use crate::signer::{self, Signed};
 
 /// The most that the signer takes in one call.
@@ -120,7 +122,8 @@ impl Bench {
         }
     }
 
-    /// Stores bytes and hashes in one fenced transaction. What is not in the answer was not stored and is not sent.
+    /// Stores bytes and hashes, and has them watched, in one fenced transaction. What is not in the answer was not stored and is
+    /// not sent.
     async fn persist(&self, signed: Vec<Work>) -> Result<Vec<Work>, WorkError> {
         if signed.is_empty() {
             return Ok(signed);
@@ -139,6 +142,13 @@ impl Bench {
                 .bind(ours().map(hash).collect::<Vec<_>>())
                 .fetch_all(&mut *tx)
                 .await?;
+        let kept: HashSet<Uuid> = stored.iter().map(|(id, _)| *id).collect();
+        let watched: Vec<(&Job, Option<u64>)> = ours()
+            .filter(|work| kept.contains(&work.attempt.id.as_uuid()))
+            .map(|work| (&work.item.job, work.attempt.nonce))
+            .collect();
+        let told = watch::watches_in(&mut tx, &watched).await?;
+        tell_in(&mut tx, &told).await.map_err(crate::job::JobError::from)?;
         tx.commit().await?;
         self.checkpoints.pass("execution.after_persist").await;
         let mut by_id: HashMap<AttemptId, Work> =

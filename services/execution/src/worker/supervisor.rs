@@ -117,6 +117,7 @@ async fn reconcile(
 }
 
 fn begin(parts: &Parts, chain: &ChainName, stop: &CancellationToken) -> Running {
+    crate::metrics::begin(chain);
     let stop = stop.child_token();
     let mut loops = Vec::new();
     let queue = JobQueue::Withdrawal.on(chain);

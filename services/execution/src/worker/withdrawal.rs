@@ -7,9 +7,9 @@
 //! price       fee and gas; no nonce taken yet           crash: nothing happened
 //! reserve     attempt + nonce, fenced                   crash: resumed from the attempt
 //! sign        idempotent on job/attempt                 crash, lost reply: the same request again
-//! persist     bytes + hash, fenced                      crash: the same bytes are sent
+//! persist     bytes + hash, watch, fenced               crash: the same bytes are sent
 //! broadcast   to every node                             crash, lost reply: the same bytes again
-//! confirm     `confirming`, watch, lease ended, fenced  crash: the same bytes again, then this
+//! confirm     `confirming`, lease ended, fenced         crash: the same bytes again, then this
 //! ```
 //!
 //! Invariant: between any two of these lines the process may die, and nothing is paid twice or forgotten.
@@ -29,6 +29,8 @@ use crate::chains::Chains;
 use crate::job::{Attempt, AttemptKind, Event, JobQueue, Jobs};
 use crate::signer::Signer;
 
+/// After so many workers died over a job, it is no longer worked on together with all the others.
+const SUSPECT_AFTER: u32 = 3;
 /// How long jobs of a crowded wallet rest.
 const CROWDED_PAUSE: Duration = Duration::from_millis(500);
 
@@ -196,6 +198,24 @@ impl WithdrawalWorker {
         }
     }
 
+    /// One job that kills its worker takes down the whole batch each time. Of those that workers died over, half are worked on,
+    /// alone; everybody else goes back with a clean record. In a few rounds the one is left by itself, and only it is parked.
+    async fn quarantine(&self, bench: &Bench, items: Vec<Item>) -> Result<Vec<Item>, WorkError> {
+        let (mut suspects, others): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| item.lease.lapses >= SUSPECT_AFTER);
+        if suspects.is_empty() || (suspects.len() == 1 && others.is_empty()) {
+            return Ok(if suspects.is_empty() { others } else { suspects });
+        }
+        let aside = suspects.split_off(suspects.len().div_ceil(2));
+        let aside: Vec<Lease> = aside.into_iter().chain(others).map(|item| item.lease).collect();
+        tracing::warn!(
+            chain = %self.chain, suspects = suspects.len(), aside = aside.len(),
+            "workers died over some of these jobs; they are worked on apart from the others"
+        );
+        bench.give_back(&aside).await?;
+        Ok(suspects)
+    }
+
     /// Puts jobs back for a moment. They stay `processing`, which is what they are: in line for a place in the pool.
     async fn rest(&self, bench: &Bench, items: &[Item]) -> Result<(), WorkError> {
         if items.is_empty() {
@@ -227,6 +247,7 @@ impl Tick for WithdrawalWorker {
         if items.is_empty() {
             return Ok(Ticked::Idle { next: self.queue.next_due(&bench.pool).await? });
         }
+        let items = self.quarantine(&bench, items).await?;
         bench.checkpoints.pass("execution.after_claim").await;
         let leases: Vec<Lease> = items.iter().map(|item| item.lease.clone()).collect();
         let _alive = bench.keep_alive(leases.clone());

@@ -4,12 +4,15 @@
 
 mod approvals;
 mod chain;
+mod commands;
 mod enqueue;
 mod faults;
 mod lanes;
+mod nodes;
 mod protocol;
 mod rejected;
 mod service;
 mod signer;
 mod verdicts;
+mod watched;
 mod world;

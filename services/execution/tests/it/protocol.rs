@@ -120,6 +120,31 @@ async fn a_paused_worker_whose_lease_ran_out_can_write_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_kills_its_workers_is_told_apart_from_those_beside_it() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    for _ in 0..4 {
+        world.pay_somebody().await;
+    }
+    // Three workers died over all of them, and nobody knows which one it is.
+    sqlx::query("UPDATE job_ready SET lapses = 3").execute(&world.pool).await.unwrap();
+    let lapses = || async {
+        let query = sqlx::query_scalar("SELECT lapses FROM job_ready ORDER BY 1");
+        query.fetch_all(&world.pool).await.unwrap() as Vec<i32>
+    };
+    world.worker().tick().await.unwrap();
+    assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 2, "half of them were worked on");
+    assert_eq!(lapses().await, [0, 0], "the others begin anew");
+    // One that is known stands alone.
+    sqlx::query("UPDATE job_ready SET due_at = now(), lapses = CASE WHEN job_id = (SELECT min(job_id::text)::uuid FROM job_ready) THEN 3 ELSE 0 END")
+        .execute(&world.pool)
+        .await
+        .unwrap();
+    world.worker().tick().await.unwrap();
+    assert_eq!((mined_nonce(&world.anvil, KEYS[0].1).await, lapses().await.len()), (3, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_workers_at_once_pay_everybody_once() {
     let world = World::new(Mining::Every(100)).await;
     world.hot_wallet(0).await;

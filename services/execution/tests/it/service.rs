@@ -171,6 +171,16 @@ async fn mistakes_are_named_and_pages_go_on() {
         }
     }
     assert_eq!(seen, 5);
+    let ages = wire::GetStatisticsRequest {
+        window: Some(prost_types::Duration { seconds: 400_000_000_000, nanos: 0 }),
+    };
+    let refused = jobs.get_statistics(ages).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("window"), "{refused}");
+    let torn = wire::CancelJobRequest { job_id: types::JobId::new().to_string(), reason: "a\0b".to_owned() };
+    let refused = jobs.cancel_job(torn).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("reason"), "{refused}");
     let mut wallets = WalletServiceClient::new(stack.client.clone());
     let refused = wallets.list_user_wallets(wire::ListUserWalletsRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);

@@ -13,7 +13,7 @@ use worker::Tick as _;
 
 use crate::chain::{mined_nonce, payments_to};
 use crate::signer::KEYS;
-use crate::world::{World, bsc, ether};
+use crate::world::{World, bsc, ether, worker_config};
 
 fn receipt(tx_hash: TxHash) -> Receipt {
     Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000, fee: None }
@@ -94,7 +94,7 @@ async fn a_revert_costs_a_try_and_the_next_attempt_carries_the_proof() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn moved_value_parks_and_nobody_can_retry_it() {
+async fn moved_value_parks_and_nobody_can_retry_it_or_call_it_failed() {
     let world = World::new(Mining::Instant).await;
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
@@ -102,6 +102,9 @@ async fn moved_value_parks_and_nobody_can_retry_it() {
     world.jobs.record_verdict(&reverted(id, job.tx_hash.unwrap(), true)).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
     assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
+    let cancelled = world.jobs.cancel(id, "never mind".to_owned()).await;
+    assert!(matches!(cancelled, Err(JobError::Illegal(_))));
+    assert_eq!(world.job(id).await.0.state.name(), "parked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +113,7 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
     world.hot_wallet(0).await;
     let (id, to) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
-    let stuck = verdict(id, Finding::Stuck, Evidence::Hash(job.tx_hash.unwrap()));
+    let stuck = verdict(id, Finding::Stuck, Evidence::Hash(job.tx_hash));
     world.jobs.record_verdict(&stuck).await.unwrap();
     world.worker().tick().await.unwrap();
     let (job, attempts) = world.job(id).await;
@@ -129,6 +132,77 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
     let (job, attempts) = world.job(id).await;
     assert_eq!(job.state, State::Confirmed { tx_hash: attempts[1].tx_hash.unwrap() });
     assert_eq!(attempts[0].status, AttemptStatus::Void);
+}
+
+/// The transactions that confirmation was last asked to watch.
+async fn last_watch(world: &World) -> Vec<String> {
+    let watches = world.told("confirmation.PutWatch").await;
+    let last = proto::confirmation::v1::PutWatchRequest::decode(watches.last().unwrap().as_slice()).unwrap();
+    last.transactions.into_iter().map(|transaction| transaction.tx_hash).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_are_watched_before_they_can_be_sent() {
+    let world = World::new(Mining::Manual).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    world.crash_at("execution.after_persist", worker_config()).await;
+    let (job, attempts) = world.job(id).await;
+    assert_eq!((job.state.name(), attempts[0].sends), ("processing", 0));
+    assert_eq!(last_watch(&world).await, [attempts[0].tx_hash.unwrap().to_string()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_own_newest_bytes_are_not_taken_for_somebody_elses() {
+    for give_up in [false, true] {
+        let world = World::new(Mining::Manual).await;
+        world.hot_wallet(0).await;
+        let (id, to) = world.pay_somebody().await;
+        let job = world.work_until(id, "confirming").await;
+        let first = job.tx_hash.unwrap();
+        world.jobs.record_verdict(&verdict(id, Finding::Stuck, Evidence::Hash(Some(first)))).await.unwrap();
+        // The worker dies with the dearer bytes sent, and they are mined before confirmation hears of them.
+        world.crash_at("execution.after_broadcast", worker_config()).await;
+        world.anvil.mine(1).await;
+        assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
+        if give_up {
+            world.jobs.cancel(id, "customer asked".to_owned()).await.unwrap();
+        }
+        let told = world.told("confirmation.PutWatch").await.len();
+        let reason = "another transaction is final at the nonce".to_owned();
+        let proof = VoidProof { tx_hashes: vec![first], signature: "ab".repeat(64), attested_at: Utc::now() };
+        let void = verdict(id, Finding::Void { reason }, Evidence::Void(vec![first]));
+        world.jobs.record_verdict(&Verdict { proof: Some(proof), ..void }).await.unwrap();
+        let (job, attempts) = world.job(id).await;
+        assert_eq!((job.state.name(), job.nonce), ("confirming", Some(0)), "nothing is decided");
+        assert!(attempts.iter().all(|attempt| attempt.status != AttemptStatus::Void), "{attempts:#?}");
+        assert!(world.jobs.lanes(None).await.unwrap()[0].halted_reason.is_none(), "nobody else used it");
+        assert_eq!(world.told("confirmation.PutWatch").await.len(), told + 1, "told again");
+        assert_eq!(last_watch(&world).await.len(), 2);
+        let paid = attempts[1].tx_hash.unwrap();
+        world.jobs.record_verdict(&settled(id, paid)).await.unwrap();
+        assert_eq!(world.job(id).await.0.state, State::Confirmed { tx_hash: paid });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_contradicted_without_a_transaction_of_ours_is_parked_before_it_pays_again() {
+    let world = World::new(Mining::Manual).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let job = world.work_until(id, "confirming").await;
+    let hashes = vec![job.tx_hash.unwrap()];
+    let proof = VoidProof { tx_hashes: hashes.clone(), signature: "ab".repeat(64), attested_at: Utc::now() };
+    let void = verdict(id, Finding::Void { reason: "used up".to_owned() }, Evidence::Void(hashes));
+    world.jobs.record_verdict(&Verdict { proof: Some(proof), ..void }).await.unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "pending");
+    let reason = "the foreign transaction is gone".to_owned();
+    world
+        .jobs
+        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(None)))
+        .await
+        .unwrap();
+    assert_eq!(world.job(id).await.0.state.name(), "parked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +281,7 @@ async fn a_payment_undone_by_a_reorganisation_is_sent_again_unchanged() {
     let job = world.work_until(id, "confirming").await;
     world.anvil.call("anvil_reorg", serde_json::json!([1, []])).await;
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 0, "undone");
-    let reopened = verdict(id, Finding::Reopened, Evidence::Hash(job.tx_hash.unwrap()));
+    let reopened = verdict(id, Finding::Reopened, Evidence::Hash(job.tx_hash));
     world.jobs.record_verdict(&reopened).await.unwrap();
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
     let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
@@ -230,7 +304,7 @@ async fn a_settled_payment_that_is_contradicted_is_never_paid_or_failed_again() 
     let reason = "undone beyond the depth".to_owned();
     world
         .jobs
-        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(hash)))
+        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(Some(hash))))
         .await
         .unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
