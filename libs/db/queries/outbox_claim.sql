@@ -1,9 +1,9 @@
--- $1 where to start, $2 how many lanes, $3 lease in milliseconds, $4 messages for each; wrapped in SELECT, so that one plan
--- serves all
+-- $1 where to start, $2 how many lanes, $3 lease in milliseconds, $4 messages for each, $5 receiver; wrapped in SELECT, so
+-- that one plan serves all
 WITH head AS MATERIALIZED (
     SELECT ctid AS place, due_at
     FROM outbox_lane
-    WHERE parked_at IS NULL AND due_at <= statement_timestamp() AND due_at >= (SELECT $1::timestamptz)
+    WHERE parked_at IS NULL AND receiver = (SELECT $5::text) AND due_at <= statement_timestamp() AND due_at >= (SELECT $1::timestamptz)
     ORDER BY due_at
     LIMIT (SELECT $2::bigint)
     FOR UPDATE SKIP LOCKED

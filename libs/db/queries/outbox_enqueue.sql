@@ -3,8 +3,10 @@ WITH message AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bytea[], $5::jsonb[])
         AS m (aggregate, message_id, topic, payload, trace)
 ), lane AS (
-    INSERT INTO outbox_lane (aggregate, last_id, due_at)
-    SELECT aggregate, nextval('outbox_id'), statement_timestamp() FROM message ORDER BY aggregate
+    INSERT INTO outbox_lane (aggregate, receiver, last_id, due_at)
+    -- A lane stays with whoever its first message was for: the order within it comes first.
+    SELECT aggregate, split_part(topic, '.', 1), nextval('outbox_id'), statement_timestamp() FROM message
+    ORDER BY aggregate
     -- The number is drawn anew here, under the row's lock: among writers of one aggregate numbers follow commits.
     ON CONFLICT (aggregate) DO UPDATE SET last_id = nextval('outbox_id')
     RETURNING

@@ -1,5 +1,5 @@
 //! What every PostgreSQL service of Bursar stands on: the pool, migrations, the job queue, the outbox with its relay,
-//! the inbox, and compare-and-set.
+//! and compare-and-set.
 //!
 //! Owns the SQL of its own tables (`sql/*.sql`, which a service copies into its migrations) and nothing of any domain.
 //!
@@ -9,7 +9,6 @@
 pub mod cas;
 pub mod error;
 pub mod group;
-pub mod inbox;
 pub mod migrate;
 pub mod outbox;
 pub mod pool;

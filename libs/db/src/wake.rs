@@ -30,11 +30,11 @@ pub async fn wake_in(tx: &mut PgConnection, topic: &str) -> Result<(), sqlx::Err
 const CHANNEL: &str = "bursar_wake";
 /// The first half of the advisory lock's key, "Burs" in ASCII; the second is the topic's hash. Also spelled out there.
 const LOCK_CLASS: i32 = 1_114_993_267;
-/// How long a sleeper waits to be shown, and a statement of the listener may take.
+/// How long the listener waits for a connection, and a statement of it may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The listening connection is asked for a sign of life this often: a peer that vanished says nothing by itself.
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// Sleeps while nobody listens for us.
+/// Sleeps while nobody listens for us, and how long a sleeper waits to be shown.
 const UNHEARD: Duration = Duration::from_millis(250);
 /// The first sleeps after falling asleep, for transactions that were under way just then.
 const FIRST_SLEEPS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];

@@ -17,7 +17,6 @@ use db::outbox::{
 use sqlx::PgPool;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use types::Backoff;
 use uuid::Uuid;
 
 /// A receiver that remembers what it was given, and fails as told.
@@ -54,6 +53,8 @@ impl Receiver {
 }
 
 impl Deliver for Receiver {
+    const RECEIVERS: &'static [&'static str] = &["test", "other"];
+
     async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         let payload = String::from_utf8(delivery.payload.clone()).unwrap();
         if self.0.hangs.lock().unwrap().contains(&payload) {
@@ -70,8 +71,7 @@ impl Deliver for Receiver {
 }
 
 fn config() -> RelayConfig {
-    let backoff = Backoff { base: Duration::ZERO, cap: None, max_tries: 3 };
-    RelayConfig { backoff, messages_per_lane: 2, ..RelayConfig::default() }
+    RelayConfig { pause: Duration::ZERO, messages_per_lane: 2, ..RelayConfig::default() }
 }
 
 fn away() -> DeliveryError {
@@ -120,7 +120,7 @@ async fn a_message_exists_if_and_only_if_its_transaction_committed() {
     let receiver = Receiver::default();
     let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
     let mut tx = db::begin(&base.pool).await.unwrap();
-    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "t", payload: b"never" }).await.unwrap();
+    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "test.Event", payload: b"never" }).await.unwrap();
     tx.rollback().await.unwrap();
     enqueue(&base.pool, "a", "once").await;
     assert_eq!(drain(&relay).await.delivered, 1);
@@ -150,13 +150,16 @@ async fn order_within_an_aggregate_survives_failures() {
 }
 
 #[tokio::test]
-async fn an_exhausted_message_is_parked_with_its_reason_holds_back_its_aggregate_and_can_be_requeued() {
+async fn a_refused_message_is_parked_with_its_reason_holds_back_its_aggregate_and_can_be_requeued() {
     let base = base(OUTBOX_SCHEMA).await;
     let receiver = Receiver::default();
     let head = enqueue(&base.pool, "a", "a0").await;
     enqueue(&base.pool, "a", "a1").await;
     enqueue(&base.pool, "b", "b0").await;
-    receiver.fail("a0", away(), 3);
+    // Two failures, and then a refusal.
+    let mut faults = vec![DeliveryError::Permanent("no".to_owned())];
+    faults.extend([away(), away()]);
+    receiver.0.faults.lock().unwrap().insert("a0".to_owned(), faults);
     let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
     let total = drain(&relay).await;
     assert_eq!((total.delivered, total.retried, total.parked), (1, 2, 1));
@@ -166,7 +169,7 @@ async fn an_exhausted_message_is_parked_with_its_reason_holds_back_its_aggregate
     assert_eq!(parked.len(), 1);
     assert_eq!((parked[0].message_id, parked[0].aggregate.as_str()), (head, "a"));
     assert_eq!((parked[0].tries, parked[0].waiting_behind), (3, 1));
-    assert_eq!(parked[0].reason, "not delivered: away");
+    assert_eq!(parked[0].reason, "refused: no");
     let depth = outbox::depth(&base.pool).await.unwrap();
     assert_eq!((depth.messages, depth.parked_lanes), (2, 1));
     assert!(depth.oldest.is_some());
@@ -196,15 +199,18 @@ async fn a_refusal_parks_at_once_and_hostile_words_are_stored_harmlessly() {
 }
 
 #[tokio::test]
-async fn a_failed_delivery_waits_for_its_backoff() {
+async fn a_failed_delivery_is_tried_again_for_ever_at_pauses_that_grow_up_to_the_longest() {
     let base = base(OUTBOX_SCHEMA).await;
     let receiver = Receiver::default();
     enqueue(&base.pool, "a", "a0").await;
-    receiver.fail("a0", away(), 2);
-    let backoff = Backoff { base: Duration::from_secs(100), cap: None, max_tries: 5 };
-    let relay = Relay::new(base.pool.clone(), receiver, RelayConfig { backoff, ..config() });
-    for expected in [100, 200] {
-        assert_eq!(relay.tick().await.unwrap().retried, 1);
+    receiver.fail("a0", away(), 4);
+    let pauses = [Duration::from_secs(100), Duration::from_secs(300)];
+    let config = RelayConfig { pause: pauses[0], longest_pause: pauses[1], ..config() };
+    let relay = Relay::new(base.pool.clone(), receiver, config);
+    for (expected, tries) in [(100, 1), (200, 2), (300, 3), (300, i32::MAX)] {
+        sqlx::query("UPDATE outbox_lane SET tries = $1 - 1").bind(tries).execute(&base.pool).await.unwrap();
+        let tick = relay.tick().await.unwrap();
+        assert_eq!((tick.retried, tick.parked), (1, 0), "an absent receiver parks nothing, ever");
         let wait = "SELECT round(extract(epoch FROM due_at - now()) / 10)::bigint * 10 FROM outbox_lane";
         assert_eq!(count(&base.pool, wait).await, expected);
         assert_eq!(relay.tick().await.unwrap().lanes, 0);
@@ -249,8 +255,7 @@ async fn a_relay_that_lost_its_lease_cannot_acknowledge() {
     // Another relay takes the lane and fails to deliver: the message must survive the first one's late success.
     let receiver = Receiver::default();
     receiver.fail("a0", away(), 1);
-    let backoff = Backoff { base: MINUTE, cap: None, max_tries: 5 };
-    let other = Relay::new(base.pool.clone(), receiver.clone(), RelayConfig { backoff, ..config() });
+    let other = Relay::new(base.pool.clone(), receiver.clone(), RelayConfig { pause: MINUTE, ..config() });
     assert_eq!(other.tick().await.unwrap().retried, 1);
     slow.go_on.notify_one();
     let late = task.await.unwrap().unwrap();
@@ -266,6 +271,8 @@ struct Slow {
 }
 
 impl Deliver for Slow {
+    const RECEIVERS: &'static [&'static str] = &["test"];
+
     async fn deliver(&self, _: &Delivery) -> Result<(), DeliveryError> {
         self.started.notify_one();
         self.go_on.notified().await;
@@ -288,6 +295,74 @@ async fn a_receiver_that_does_not_answer_counts_as_a_failed_try() {
 }
 
 #[tokio::test]
+async fn everything_parked_can_be_requeued_at_once() {
+    let base = base(OUTBOX_SCHEMA).await;
+    let receiver = Receiver::default();
+    for aggregate in ["a", "b", "c"] {
+        enqueue(&base.pool, aggregate, aggregate).await;
+    }
+    for refused in ["a", "b"] {
+        receiver.fail(refused, DeliveryError::Permanent("no".to_owned()), 1);
+    }
+    let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
+    assert_eq!(drain(&relay).await.parked, 2);
+    assert_eq!(outbox::requeue_all_parked(&base.pool).await.unwrap(), 2);
+    assert_eq!(outbox::requeue_all_parked(&base.pool).await.unwrap(), 0);
+    assert_eq!(drain(&relay).await.delivered, 2);
+    assert!(is_empty(&base.pool).await);
+}
+
+async fn enqueue_to(pool: &PgPool, receiver: &str, aggregate: &str) {
+    let mut tx = db::begin(pool).await.unwrap();
+    let topic = format!("{receiver}.Event");
+    let message = Message { aggregate, topic: &topic, payload: aggregate.as_bytes() };
+    enqueue_in(&mut tx, &message).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_hangs_holds_up_nobody_else() {
+    let base = base(OUTBOX_SCHEMA).await;
+    let receiver = Receiver::default();
+    // More than all loops of a relay take at once, and all of it due before what the other receiver is to get.
+    let hung: Vec<String> = (0..700).map(|n| format!("hung-{n}")).collect();
+    receiver.0.hangs.lock().unwrap().extend(hung.iter().cloned());
+    for aggregate in &hung {
+        enqueue_to(&base.pool, "test", aggregate).await;
+    }
+    let config = RelayConfig { delivery_timeout: MINUTE * 10, lease: MINUTE * 20, ..config() };
+    let relay = Relay::new(base.pool.clone(), receiver.clone(), config);
+    let waker = Waker::start(&base.pool);
+    let running = tokio::spawn(async move { relay.run(&waker, CancellationToken::new()).await });
+    receiver.0.hanging.notified().await;
+    for n in 0..3 {
+        enqueue_to(&base.pool, "other", &format!("other-{n}")).await;
+        testkit::wait_for("the other receiver's message", LIMIT, || async { receiver.log().len() == n + 1 })
+            .await;
+    }
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_that_name_no_receiver_or_an_unknown_one_are_delivered_too() {
+    let base = base(OUTBOX_SCHEMA).await;
+    let receiver = Receiver::default();
+    enqueue_to(&base.pool, "nobody", "unknown").await;
+    enqueue_to(&base.pool, "other", "older").await;
+    // As a binary from before writes it.
+    sqlx::query("UPDATE outbox_lane SET receiver = '' WHERE aggregate = 'older'")
+        .execute(&base.pool)
+        .await
+        .unwrap();
+    let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
+    let waker = Waker::start(&base.pool);
+    let running = tokio::spawn(async move { relay.run(&waker, CancellationToken::new()).await });
+    testkit::wait_for("both", LIMIT, || is_empty(&base.pool)).await;
+    running.abort();
+    assert_eq!(receiver.log().len(), 2);
+}
+
+#[tokio::test]
 async fn a_message_written_while_its_lane_is_being_emptied_is_not_left_behind() {
     let base = base(OUTBOX_SCHEMA).await;
     enqueue(&base.pool, "a", "a0").await;
@@ -300,7 +375,7 @@ async fn a_message_written_while_its_lane_is_being_emptied_is_not_left_behind() 
     slow.started.notified().await;
     // A writer holds the lane in an open transaction while the relay wants to remove it.
     let mut tx = db::begin(&base.pool).await.unwrap();
-    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "t", payload: b"a1" }).await.unwrap();
+    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "test.Event", payload: b"a1" }).await.unwrap();
     slow.go_on.notify_one();
     testkit::wait_for("the relay to wait for the writer", LIMIT, || async {
         count(&base.pool, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await > 0
@@ -379,8 +454,9 @@ async fn two_relays_and_many_writers_keep_each_aggregate_in_order_and_deliver_ev
                     let account = format!("account-{}", (writer + n) % 4);
                     let mut tx = db::begin(&pool).await.unwrap();
                     // Enqueued before the change on purpose: the outbox alone keeps the order.
-                    let topic = format!("{writer}/{n}");
-                    let message = Message { aggregate: &account, topic: &topic, payload: topic.as_bytes() };
+                    let payload = format!("{writer}/{n}");
+                    let message =
+                        Message { aggregate: &account, topic: "test.Event", payload: payload.as_bytes() };
                     enqueue_in(&mut tx, &message).await.unwrap();
                     sqlx::query("UPDATE account SET version = version + 1 WHERE id = $1")
                         .bind(&account)
@@ -436,21 +512,6 @@ async fn a_sleeping_relay_is_woken_by_the_commit_and_stops_when_told() {
     }
     stop.cancel();
     tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn the_inbox_lets_a_message_act_once() {
-    let base = base(db::inbox::INBOX_SCHEMA).await;
-    let id = Uuid::now_v7();
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    assert!(db::inbox::first_time_in(&mut tx, id).await.unwrap());
-    tx.rollback().await.unwrap();
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    assert!(db::inbox::first_time_in(&mut tx, id).await.unwrap(), "what rolled back was not taken in");
-    assert!(!db::inbox::first_time_in(&mut tx, id).await.unwrap());
-    tx.commit().await.unwrap();
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    assert!(!db::inbox::first_time_in(&mut tx, id).await.unwrap());
 }
 
 /// That the running span's context is what gets stored is telemetry's own test; here, that what is stored arrives.

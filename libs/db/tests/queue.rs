@@ -122,7 +122,11 @@ async fn tokens_only_grow() {
         assert!(lease.token > last, "round {round}");
         last = lease.token;
         if round % 2 == 0 {
-            queue.release(&base.pool, &lease).await.unwrap();
+            // Ended and wanted again, in one transaction.
+            let mut tx = db::begin(&base.pool).await.unwrap();
+            queue.complete_in(&mut tx, &lease).await.unwrap();
+            queue.push_in(&mut tx, lease.job_id, lease.priority, Due::Now).await.unwrap();
+            tx.commit().await.unwrap();
         } else {
             expire(&base.pool, lease.job_id).await;
         }
@@ -130,47 +134,22 @@ async fn tokens_only_grow() {
 }
 
 #[tokio::test]
-async fn a_retry_counts_once_and_a_lapse_or_release_not_at_all() {
+async fn lapses_are_counted_and_an_end_starts_anew() {
     let (base, queue) = queue_base().await;
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
+    for lapses in 0..3 {
+        let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
+        assert_eq!(lease.lapses, lapses);
+        expire(&base.pool, lease.job_id).await;
+    }
     let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    assert_eq!((lease.tries, lease.lapses), (0, 0));
-    expire(&base.pool, lease.job_id).await;
-
-    let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    assert_eq!((lease.tries, lease.lapses), (0, 1));
-    queue.release(&base.pool, &lease).await.unwrap();
-
-    let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    assert_eq!((lease.tries, lease.lapses), (0, 1));
     let mut tx = db::begin(&base.pool).await.unwrap();
-    assert_eq!(queue.retry_in(&mut tx, &lease, Duration::ZERO, true).await.unwrap(), 1);
-    tx.commit().await.unwrap();
-
-    let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    assert_eq!(lease.tries, 1);
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    assert_eq!(queue.retry_in(&mut tx, &lease, Duration::ZERO, false).await.unwrap(), 1);
+    queue.complete_in(&mut tx, &lease).await.unwrap();
     // Twice in one transaction: the second finds no lease.
-    assert!(matches!(
-        queue.retry_in(&mut tx, &lease, Duration::ZERO, true).await,
-        Err(QueueError::LeaseLost { .. })
-    ));
+    assert!(matches!(queue.complete_in(&mut tx, &lease).await, Err(QueueError::LeaseLost { .. })));
+    queue.push_in(&mut tx, lease.job_id, Priority::Normal, Due::Now).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(claim_one(&base.pool, &queue, "w").await.unwrap().tries, 1);
-}
-
-#[tokio::test]
-async fn a_retried_job_waits_out_its_delay() {
-    let (base, queue) = queue_base().await;
-    push(&base.pool, &queue, Priority::Normal, Due::Now).await;
-    let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    queue.retry_in(&mut tx, &lease, Duration::from_secs(30), true).await.unwrap();
-    tx.commit().await.unwrap();
-    assert!(claim_one(&base.pool, &queue, "w").await.is_none());
-    let next = queue.next_due(&base.pool).await.unwrap().unwrap();
-    assert!(next > Duration::from_secs(25) && next <= Duration::from_secs(31), "{next:?}");
+    assert_eq!(claim_one(&base.pool, &queue, "w").await.unwrap().lapses, 0);
 }
 
 #[tokio::test]
@@ -186,22 +165,18 @@ async fn a_paused_owner_that_returns_is_refused_everything() {
 
     // And none of it disturbed the one who holds the job now.
     let mut tx = db::begin(&base.pool).await.unwrap();
-    queue.guard_in(&mut tx, &successor).await.unwrap();
+    assert_eq!(queue.guard_many_in(&mut tx, std::slice::from_ref(&successor)).await.unwrap().len(), 1);
     queue.complete_in(&mut tx, &successor).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(count(&base.pool, "SELECT count(*) FROM job_ready").await, 0);
 }
 
 async fn refused_everything(base: &Base, queue: &Queue, lease: &db::Lease) {
-    let is_lost = |result: Result<(), QueueError>| matches!(result, Err(QueueError::LeaseLost { .. }));
     let mut tx = db::begin(&base.pool).await.unwrap();
-    assert!(is_lost(queue.guard_in(&mut tx, lease).await));
-    assert!(is_lost(queue.complete_in(&mut tx, lease).await));
-    assert!(is_lost(queue.retry_in(&mut tx, lease, Duration::ZERO, true).await.map(|_| ())));
+    assert!(matches!(queue.complete_in(&mut tx, lease).await, Err(QueueError::LeaseLost { .. })));
     assert!(queue.guard_many_in(&mut tx, std::slice::from_ref(lease)).await.unwrap().is_empty());
     tx.commit().await.unwrap();
-    assert!(is_lost(queue.extend(&base.pool, lease, MINUTE).await.map(|_| ())));
-    assert!(is_lost(queue.release(&base.pool, lease).await));
+    assert!(queue.extend_many(&base.pool, std::slice::from_ref(lease), MINUTE).await.unwrap().is_empty());
     assert!(queue.complete_many(&base.pool, std::slice::from_ref(lease)).await.unwrap().is_empty());
 }
 
@@ -211,13 +186,13 @@ async fn an_owner_inside_its_guard_is_not_overtaken() {
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     let lease = claim_one(&base.pool, &queue, "owner").await.unwrap();
     let mut tx = db::begin(&base.pool).await.unwrap();
-    queue.guard_in(&mut tx, &lease).await.unwrap();
+    assert_eq!(queue.guard_many_in(&mut tx, std::slice::from_ref(&lease)).await.unwrap().len(), 1);
     // The lease runs out inside the transaction that holds it: only that transaction can do this to the row.
     sqlx::query("UPDATE job_lease SET lease_until = clock_timestamp() - interval '1 s'")
         .execute(&mut *tx)
         .await
         .unwrap();
-    assert_eq!(queue.reclaim_expired(&base.pool, 10).await.unwrap(), 0);
+    // A claim with room to spare looks for leases that ran out.
     assert!(claim_one(&base.pool, &queue, "other").await.is_none());
     tx.commit().await.unwrap();
     testkit::wait_for_value("the lease to be taken back", LIMIT, || claim_one(&base.pool, &queue, "other"))
@@ -266,20 +241,6 @@ async fn a_job_pushed_while_leased_runs_again_when_the_lease_ends() {
 }
 
 #[tokio::test]
-async fn a_waiting_job_can_be_removed_and_a_leased_one_not() {
-    let (base, queue) = queue_base().await;
-    let job = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
-    let other = push(&base.pool, &queue, Priority::Normal, Due::Now).await;
-    let lease = claim_one(&base.pool, &queue, "w").await.unwrap();
-    assert_eq!(lease.job_id, job);
-    let mut tx = db::begin(&base.pool).await.unwrap();
-    assert!(!queue.remove_ready_in(&mut tx, job).await.unwrap());
-    assert!(queue.remove_ready_in(&mut tx, other).await.unwrap());
-    tx.commit().await.unwrap();
-    assert!(claim_one(&base.pool, &queue, "w").await.is_none());
-}
-
-#[tokio::test]
 async fn depth_tells_due_future_leased_and_age() {
     let (base, queue) = queue_base().await;
     push_many(&base.pool, &queue, 4).await;
@@ -322,12 +283,17 @@ async fn under_random_concurrent_operations_no_job_is_lost_or_held_twice() {
                     let mut tx = db::begin(&pool).await.unwrap();
                     match random.below(5) {
                         0 => expire(&pool, lease.job_id).await,
-                        1 => assert!(queue.retry_in(&mut tx, &lease, Duration::ZERO, true).await.is_ok()),
+                        1 => {
+                            queue.complete_in(&mut tx, &lease).await.unwrap();
+                            queue.push_in(&mut tx, lease.job_id, lease.priority, Due::Now).await.unwrap();
+                        }
                         2 => {
-                            assert_eq!(queue.extend(&pool, &lease, MINUTE).await.unwrap().token, lease.token)
+                            let held =
+                                queue.extend_many(&pool, std::slice::from_ref(&lease), MINUTE).await.unwrap();
+                            assert_eq!(held.len(), 1);
                         }
                         _ => {
-                            queue.guard_in(&mut tx, &lease).await.unwrap();
+                            queue.guard_many_in(&mut tx, std::slice::from_ref(&lease)).await.unwrap();
                             queue.complete_in(&mut tx, &lease).await.unwrap();
                             done.push((lease.token, lease.job_id));
                         }

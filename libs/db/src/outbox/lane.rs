@@ -10,7 +10,7 @@ use sqlx::{PgPool, Row as _};
 use telemetry::propagation::TraceContext;
 use uuid::Uuid;
 
-use super::{Delivery, OutboxError};
+use super::{Delivery, OutboxError, TOPIC};
 
 /// An error's text as stored: enough to understand, too little to hurt.
 const LONGEST_ERROR: usize = 1_000;
@@ -49,6 +49,8 @@ pub(super) struct Failure {
 /// Where to look, and how much to take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
+    /// Whose lanes.
+    pub(super) receiver: &'static str,
     pub(super) start: DateTime<Utc>,
     pub(super) lanes: u32,
     pub(super) messages_per_lane: u32,
@@ -65,6 +67,7 @@ pub(super) async fn claim(
         .bind(i64::from(reach.lanes))
         .bind(crate::millis(reach.lease))
         .bind(i64::from(reach.messages_per_lane))
+        .bind(reach.receiver)
         .fetch_all(pool)
         .await?;
     let reached = rows.first().map(|row| row.try_get("reached")).transpose()?.flatten();
@@ -142,12 +145,27 @@ fn stored_reason(outcome: &Outcome) -> Option<String> {
     Some(reason.chars().filter(|symbol| *symbol != '\0').take(LONGEST_ERROR).collect())
 }
 
-/// How long until a lane becomes due or its lease runs out.
-pub(super) async fn next_due(pool: &PgPool) -> Result<Option<Duration>, OutboxError> {
+/// Gives lanes that no receiver's loops would take to those of their first message's receiver, or else of the first.
+pub(super) async fn adopt(pool: &PgPool, receivers: &[&str]) -> Result<(), OutboxError> {
+    let adopted = sqlx::query(include_str!("../../queries/outbox_adopt.sql"))
+        .bind(receivers)
+        .bind(receivers.first())
+        .execute(pool)
+        .await?;
+    if adopted.rows_affected() > 0 {
+        tracing::info!(lanes = adopted.rows_affected(), "lanes without a known receiver adopted");
+        crate::wake_in(&mut *pool.acquire().await?, TOPIC).await?;
+    }
+    Ok(())
+}
+
+/// How long until a lane of this receiver becomes due or its lease runs out.
+pub(super) async fn next_due(pool: &PgPool, receiver: &str) -> Result<Option<Duration>, OutboxError> {
     let wait: Option<i64> = sqlx::query_scalar(
         "SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::bigint
-         FROM outbox_lane WHERE parked_at IS NULL",
+         FROM outbox_lane WHERE parked_at IS NULL AND receiver = $1",
     )
+    .bind(receiver)
     .fetch_one(pool)
     .await?;
     Ok(wait.map(|ms| Duration::from_millis(u64::try_from(ms.saturating_add(1)).unwrap_or(0))))

@@ -7,6 +7,7 @@
 //! - A message exists if and only if the change it tells of was committed.
 //! - Within one aggregate no message is delivered before the one ahead of it was acknowledged; a parked message holds back
 //!   those behind it, and shows.
+//! - A receiver that hangs holds up its own messages and nobody else's.
 //! - A message goes only by being acknowledged. A crash between delivery and acknowledgement delivers it again.
 
 mod lane;
@@ -20,11 +21,12 @@ use sqlx::PgConnection;
 use telemetry::propagation::{self, TraceContext};
 use uuid::Uuid;
 
-pub use self::parked::{Depth, Parked, depth, parked, requeue_parked};
+pub use self::parked::{Depth, Parked, depth, parked, requeue_all_parked, requeue_parked};
 pub use self::relay::{Deliver, Delivery, DeliveryError, Relay, RelayConfig, Tick};
 
-/// The tables, for tests; a service copies `sql/outbox.sql` into a migration of its own.
-pub const OUTBOX_SCHEMA: &str = include_str!("../../sql/outbox.sql");
+/// The tables, for tests; a service copies `sql/outbox.sql` and `sql/outbox_receivers.sql` into migrations of its own.
+pub const OUTBOX_SCHEMA: &str =
+    concat!(include_str!("../../sql/outbox.sql"), "\n", include_str!("../../sql/outbox_receivers.sql"));
 
 /// What a relay sleeps on.
 pub const TOPIC: &str = "outbox";
@@ -53,7 +55,7 @@ pub struct Message<'a> {
     /// Messages with the same aggregate are delivered one after the other. Ones that may overtake each other, such as those
     /// to different receivers, are best given different ones.
     pub aggregate: &'a str,
-    /// Where it goes and what it is; read by whoever delivers.
+    /// Where it goes, up to the first dot, and what it is; read by whoever delivers.
     pub topic: &'a str,
     pub payload: &'a [u8],
 }

@@ -55,6 +55,14 @@ pub async fn requeue_parked(pool: &PgPool, message_id: Uuid) -> Result<bool, Out
     Ok(freed.is_some())
 }
 
+/// Sets everything that is parked going again, as after mending what receivers refused it for. Says how many lanes that were.
+pub async fn requeue_all_parked(pool: &PgPool) -> Result<u64, OutboxError> {
+    let lanes: i64 =
+        sqlx::query_scalar(include_str!("../../queries/outbox_requeue_all.sql")).fetch_one(pool).await?;
+    tracing::info!(lanes, "all parked messages requeued");
+    Ok(lanes.unsigned_abs())
+}
+
 /// The outbox at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Depth {

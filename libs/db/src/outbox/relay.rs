@@ -2,6 +2,10 @@
 //!
 //! Owns the rhythm and the retry rule. Several relays may run side by side; a lane is leased to one of them at a time, and
 //! one that lost its lease cannot acknowledge.
+//!
+//! Each receiver has loops of its own, which take its lanes and no others: one that hangs holds up nobody else's messages. Only a
+//! refusal parks a lane. What failed for any other reason is tried for as long as it takes, at the longest pause in the end:
+//! how long a receiver is away is not the message's fault.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,6 +62,10 @@ pub enum DeliveryError {
 
 /// The outside edge: brings one message to its receiver. `Ok` is the receiver's acknowledgement.
 pub trait Deliver: Send + Sync + 'static {
+    /// Who there is to deliver to: the first words of topics, up to the dot. Messages with any other are delivered too, with
+    /// those of the first.
+    const RECEIVERS: &'static [&'static str];
+
     fn deliver(&self, delivery: &Delivery) -> impl Future<Output = Result<(), DeliveryError>> + Send;
 }
 
@@ -67,15 +75,18 @@ pub struct RelayConfig {
     pub batch: u32,
     /// Messages of one lane delivered one after the other before it is given back.
     pub messages_per_lane: u32,
-    /// Lanes delivered at the same time.
+    /// Lanes of one loop delivered at the same time.
     pub concurrency: usize,
-    /// Loops side by side, so that one slow receiver does not hold up all others.
+    /// Loops side by side for each receiver, so that a slow answer does not hold up what comes after it.
     pub loops: usize,
     /// How long a lane is held without a word. Must be well above `delivery_timeout`.
     pub lease: Duration,
     /// A delivery that takes longer counts as a failed try, and is made again.
     pub delivery_timeout: Duration,
-    pub backoff: Backoff,
+    /// The pause after the first failed try. It doubles with each further one,
+    pub pause: Duration,
+    /// up to this.
+    pub longest_pause: Duration,
     /// The longest sleep.
     pub longest_wait: Duration,
 }
@@ -89,12 +100,8 @@ impl Default for RelayConfig {
             loops: 2,
             lease: Duration::from_secs(60),
             delivery_timeout: Duration::from_secs(10),
-            // About eight hours: an outage of the receiver is not the message's fault.
-            backoff: Backoff {
-                base: Duration::from_millis(200),
-                cap: Some(Duration::from_secs(30)),
-                max_tries: 1_000,
-            },
+            pause: Duration::from_millis(200),
+            longest_pause: Duration::from_secs(30),
             longest_wait: Duration::from_secs(10),
         }
     }
@@ -117,19 +124,31 @@ pub struct Relay<D> {
     deliver: Arc<D>,
     config: RelayConfig,
     stopping: CancellationToken,
+    shares: Vec<Share>,
+}
+
+/// One receiver's part of the work.
+#[derive(Debug)]
+struct Share {
+    receiver: &'static str,
     place: Mutex<(Scan, DateTime<Utc>)>,
 }
 
 impl<D: Deliver> Relay<D> {
     #[must_use]
     pub fn new(pool: PgPool, deliver: D, config: RelayConfig) -> Self {
-        let place = Mutex::new((Scan::new(), DateTime::UNIX_EPOCH));
-        Self { pool, deliver: Arc::new(deliver), config, stopping: CancellationToken::new(), place }
+        let share = |receiver: &&'static str| Share {
+            receiver,
+            place: Mutex::new((Scan::new(), DateTime::UNIX_EPOCH)),
+        };
+        let shares = D::RECEIVERS.iter().map(share).collect();
+        Self { pool, deliver: Arc::new(deliver), config, stopping: CancellationToken::new(), shares }
     }
 
     /// Delivers until told to stop; deliveries under way are finished then.
     pub async fn run(&self, waker: &Waker, shutdown: CancellationToken) {
-        let loops = join_all((0..self.config.loops.max(1)).map(|_| self.run_loop(waker)));
+        let each = self.shares.iter().flat_map(|share| vec![share; self.config.loops.max(1)]);
+        let loops = join_all(each.map(|share| self.run_loop(share, waker)));
         let stop = async {
             shutdown.cancelled().await;
             self.stopping.cancel();
@@ -137,13 +156,13 @@ impl<D: Deliver> Relay<D> {
         tokio::join!(loops, stop, self.stopping.run_until_cancelled(self.keep_gauges()));
     }
 
-    async fn run_loop(&self, waker: &Waker) {
+    async fn run_loop(&self, share: &Share, waker: &Waker) {
         let mut sleeper = waker.subscribe(TOPIC);
         while !self.stopping.is_cancelled() {
-            match self.tick().await {
+            match self.tick_share(share).await {
                 Ok(tick) if tick.lanes > 0 => sleeper.awake(),
                 Ok(_) => {
-                    let next = lane::next_due(&self.pool).await.ok().flatten();
+                    let next = lane::next_due(&self.pool, share.receiver).await.ok().flatten();
                     let longest = next.unwrap_or(self.config.longest_wait).min(self.config.longest_wait);
                     let wake = self.stopping.run_until_cancelled(sleeper.wait(longest)).await;
                     if matches!(wake, None | Some(Wake::Closed)) {
@@ -163,6 +182,10 @@ impl<D: Deliver> Relay<D> {
 
     async fn keep_gauges(&self) {
         loop {
+            // Lanes from before lanes named their receivers, or of a binary that does not yet, or of nobody.
+            if let Err(error) = lane::adopt(&self.pool, D::RECEIVERS).await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot look for strays");
+            }
             match parked::depth(&self.pool).await {
                 Ok(depth) => depth.record(),
                 Err(error) => {
@@ -173,10 +196,18 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    /// Takes a batch of due lanes, delivers, and writes down the results as they come.
+    /// Takes a batch of due lanes of each receiver in turn, delivers, and writes down the results as they come.
     pub async fn tick(&self) -> Result<Tick, OutboxError> {
+        let mut total = Tick::default();
+        for share in &self.shares {
+            total.add(self.tick_share(share).await?);
+        }
+        Ok(total)
+    }
+
+    async fn tick_share(&self, share: &Share) -> Result<Tick, OutboxError> {
         let began = Instant::now();
-        let lanes = self.claim().await?;
+        let lanes = self.claim(share).await?;
         let mut tick = Tick { lanes: lanes.len(), ..Tick::default() };
         let mut waiting = lanes.into_iter();
         let mut running: JoinSet<Outcome> = JoinSet::new();
@@ -201,27 +232,28 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    async fn claim(&self) -> Result<Vec<Lane>, OutboxError> {
-        let first = self.with_place(|(scan, _)| scan.start(Instant::now()));
-        let mut lanes = self.claim_once(self.config.batch, first).await?;
+    async fn claim(&self, share: &Share) -> Result<Vec<Lane>, OutboxError> {
+        let first = share.with_place(|(scan, _)| scan.start(Instant::now()));
+        let mut lanes = self.claim_once(share, self.config.batch, first).await?;
         let room = self.config.batch.saturating_sub(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
         // With room to spare, look for stragglers too.
         if first == Start::LastPlace && room > 0 {
-            let second = self.with_place(|(scan, _)| scan.start(Instant::now()));
+            let second = share.with_place(|(scan, _)| scan.start(Instant::now()));
             if second == Start::Head {
-                lanes.extend(self.claim_once(room, second).await?);
+                lanes.extend(self.claim_once(share, room, second).await?);
             }
         }
         Ok(lanes)
     }
 
-    async fn claim_once(&self, batch: u32, start: Start) -> Result<Vec<Lane>, OutboxError> {
+    async fn claim_once(&self, share: &Share, batch: u32, start: Start) -> Result<Vec<Lane>, OutboxError> {
         let began = Instant::now();
         let from = match start {
             Start::Head => DateTime::UNIX_EPOCH,
-            Start::LastPlace => self.with_place(|(_, place)| *place),
+            Start::LastPlace => share.with_place(|(_, place)| *place),
         };
         let reach = Reach {
+            receiver: share.receiver,
             start: from,
             lanes: batch,
             messages_per_lane: self.config.messages_per_lane.max(1),
@@ -229,7 +261,7 @@ impl<D: Deliver> Relay<D> {
         };
         let (lanes, reached) = lane::claim(&self.pool, reach).await?;
         let short = lanes.len() < usize::try_from(batch).unwrap_or(usize::MAX);
-        self.with_place(|(scan, place)| {
+        share.with_place(|(scan, place)| {
             scan.note(start, began, short);
             *place = reached.unwrap_or(*place);
         });
@@ -244,7 +276,11 @@ impl<D: Deliver> Relay<D> {
             deliver: Arc::clone(&self.deliver),
             stopping: self.stopping.clone(),
             timeout: self.config.delivery_timeout,
-            backoff: self.config.backoff,
+            pauses: Backoff {
+                base: self.config.pause,
+                cap: Some(self.config.longest_pause),
+                max_tries: u32::MAX,
+            },
             begin_before: began + slack,
         }
     }
@@ -274,7 +310,9 @@ impl<D: Deliver> Relay<D> {
         }
         Ok(())
     }
+}
 
+impl Share {
     fn with_place<T>(&self, look: impl FnOnce(&mut (Scan, DateTime<Utc>)) -> T) -> T {
         // Hints only: a panic elsewhere leaves nothing here that could mislead.
         look(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner))
@@ -282,6 +320,14 @@ impl<D: Deliver> Relay<D> {
 }
 
 impl Tick {
+    fn add(&mut self, other: Self) {
+        self.lanes += other.lanes;
+        self.delivered += other.delivered;
+        self.retried += other.retried;
+        self.parked += other.parked;
+        self.lost += other.lost;
+    }
+
     fn count(&mut self, outcome: &Outcome) {
         self.delivered += outcome.acked.len();
         metrics::counter!("bursar_outbox_delivered_messages_total").increment(outcome.acked.len() as u64);
@@ -306,7 +352,7 @@ struct LaneRun<D> {
     deliver: Arc<D>,
     stopping: CancellationToken,
     timeout: Duration,
-    backoff: Backoff,
+    pauses: Backoff,
     begin_before: Instant,
 }
 
@@ -358,8 +404,7 @@ impl<D: Deliver> LaneRun<D> {
     fn judge(&self, error: &DeliveryError, tries: u32) -> Failure {
         let retry_in = match error {
             DeliveryError::Permanent(_) => None,
-            DeliveryError::Transient(_) if self.backoff.exhausted(tries) => None,
-            DeliveryError::Transient(_) => Some(self.backoff.delay(tries.saturating_sub(1))),
+            DeliveryError::Transient(_) => Some(self.pauses.delay(tries.saturating_sub(1))),
         };
         Failure { reason: error.to_string(), retry_in }
     }

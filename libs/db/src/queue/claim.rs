@@ -109,21 +109,14 @@ impl Queue {
                 leases.extend(self.claim_once(tx, Take { owner, batch: short, lease_ttl, start }).await?);
             }
         }
-        if !leases.is_empty() {
-            metrics::counter!("bursar_queue_claimed_jobs_total", "queue" => self.name().to_owned())
-                .increment(leases.len() as u64);
-        }
+        // A claim of nothing counts as well: a counter must be there before its first rise.
+        metrics::counter!("bursar_queue_claimed_jobs_total", "queue" => self.name().to_owned())
+            .increment(leases.len() as u64);
         Ok(leases)
     }
 
-    /// Moves up to `limit` leases that ran out back among the waiting jobs. Their tries stay; `lapses` grows, so that a job
-    /// that kills its workers can be told from one that fails.
-    pub async fn reclaim_expired(&self, pool: &PgPool, limit: u32) -> Result<u64, QueueError> {
-        let mut connection = pool.acquire().await?;
-        self.reclaim_in(&mut connection, limit, true).await
-    }
-
-    /// Looks at all leases, or at those that ran out since the last look.
+    /// Moves up to `limit` leases that ran out back among the waiting jobs, looking at all of them or at those that ran out since
+    /// the last look. `lapses` grows, so that a job that kills its workers can be told from one that fails.
     async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32, all: bool) -> Result<u64, QueueError> {
         let began = Instant::now();
         let start = if all { DateTime::UNIX_EPOCH } else { self.with_places(|places| places.reclaimed_to) };
@@ -141,10 +134,10 @@ impl Queue {
                 places.reclaimed_all_at = if all { Some(began) } else { places.reclaimed_all_at };
             });
         }
+        metrics::counter!("bursar_queue_lapsed_leases_total", "queue" => self.name().to_owned())
+            .increment(moved);
         if moved > 0 {
             tracing::warn!(queue = self.name(), jobs = moved, "leases ran out; their jobs wait again");
-            metrics::counter!("bursar_queue_lapsed_leases_total", "queue" => self.name().to_owned())
-                .increment(moved);
         }
         Ok(moved)
     }
@@ -190,14 +183,12 @@ impl Queue {
 fn read_lease(row: &PgRow, owner: &str) -> Result<Lease, sqlx::Error> {
     let priority =
         Priority::from_rank(row.try_get("rank")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    let count = |column: &str| row.try_get::<i32, _>(column).map(i32::unsigned_abs);
     Ok(Lease {
         job_id: row.try_get("job_id")?,
         token: row.try_get("token")?,
         owner: owner.to_owned(),
         priority,
-        tries: count("tries")?,
-        lapses: count("lapses")?,
+        lapses: row.try_get::<i32, _>("lapses")?.unsigned_abs(),
         due_at: row.try_get("due_at")?,
         claimed_at: row.try_get("claimed_at")?,
         lease_until: row.try_get("lease_until")?,

@@ -25,8 +25,6 @@ pub struct Lease {
     pub token: i64,
     pub owner: String,
     pub priority: Priority,
-    /// Tries counted so far, by `retry_in`.
-    pub tries: u32,
     /// How often a lease on this job ran out.
     pub lapses: u32,
     pub due_at: DateTime<Utc>,
@@ -36,23 +34,8 @@ pub struct Lease {
 }
 
 impl Queue {
-    /// Locks the lease until the transaction ends, or says that it is lost. Whatever the transaction then writes is
-    /// written by the owner: nobody can take the job before it commits.
-    pub async fn guard_in(&self, tx: &mut PgConnection, lease: &Lease) -> Result<(), QueueError> {
-        let held = sqlx::query(
-            "SELECT FROM job_lease
-             WHERE job_id = $1 AND queue IS NOT DISTINCT FROM $2 AND token = $3 AND lease_until > clock_timestamp()
-             FOR UPDATE",
-        )
-        .bind(lease.job_id)
-        .bind(self.name())
-        .bind(lease.token)
-        .fetch_optional(tx)
-        .await?;
-        held.map(|_| ()).ok_or_else(|| self.lost(lease))
-    }
-
-    /// Locks those leases of a batch that still hold; returns their jobs.
+    /// Locks those leases of a batch that still hold until the transaction ends; returns their jobs. Whatever the transaction
+    /// then writes about them is written by their owner: nobody can take them before it commits.
     pub async fn guard_many_in(
         &self,
         tx: &mut PgConnection,
@@ -68,13 +51,7 @@ impl Queue {
         Ok(held.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
     }
 
-    /// Lengthens a lease to `ttl` from now.
-    pub async fn extend(&self, pool: &PgPool, lease: &Lease, ttl: Duration) -> Result<Lease, QueueError> {
-        let extended = self.extend_many(pool, std::slice::from_ref(lease), ttl).await?;
-        extended.into_iter().next().ok_or_else(|| self.lost(lease))
-    }
-
-    /// Lengthens those leases that still hold, and returns them. What is missing from the answer is lost.
+    /// Lengthens those leases that still hold to `ttl` from now, and returns them. What is missing from the answer is lost.
     pub async fn extend_many(
         &self,
         pool: &PgPool,
@@ -138,34 +115,6 @@ impl Queue {
              RETURNING job_id",
         );
         Ok(ended.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
-    }
-
-    /// Gives the job back, due again after `delay`. Returns the tries counted: one more if `count_try`, and counted only
-    /// here, so that a crash or a wait for something else costs none.
-    pub async fn retry_in(
-        &self,
-        tx: &mut PgConnection,
-        lease: &Lease,
-        delay: Duration,
-        count_try: bool,
-    ) -> Result<u32, QueueError> {
-        let row = sqlx::query(include_str!("../../queries/queue_retry.sql"))
-            .bind(self.name())
-            .bind(lease.job_id)
-            .bind(lease.token)
-            .bind(crate::millis(delay))
-            .bind(i32::from(count_try))
-            .fetch_optional(tx)
-            .await?
-            .ok_or_else(|| self.lost(lease))?;
-        Ok(row.try_get::<i32, _>("tries")?.unsigned_abs())
-    }
-
-    /// Gives the job back at once, uncounted: the owner is shutting down, or cannot do it now.
-    pub async fn release(&self, pool: &PgPool, lease: &Lease) -> Result<(), QueueError> {
-        let mut connection = pool.acquire().await?;
-        self.retry_in(&mut connection, lease, Duration::ZERO, false).await?;
-        Ok(())
     }
 
     fn lost(&self, lease: &Lease) -> QueueError {

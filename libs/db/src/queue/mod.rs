@@ -7,8 +7,7 @@
 //! - A claim is one statement; a job is leased to one owner at a time, and each claim's token is greater than any before.
 //! - Every write under a lease names its token and is refused once the lease is another's or has run out by the database's
 //!   clock. A paused owner that comes back can change nothing.
-//! - No job is lost: it leaves `job_ready` only into a lease or by `remove_ready_in`, and a lease only by completion or back
-//!   into `job_ready`.
+//! - No job is lost: it leaves `job_ready` only into a lease, and a lease only by completion or back into `job_ready`.
 //! - A push while the job is leased is kept, and runs when that lease ends.
 //!
 //! In a transaction, call the queue last: its rows are where workers meet, and are best locked briefly.
@@ -130,16 +129,5 @@ impl Queue {
             .await?;
         let fresh: i64 = row.try_get("fresh")?;
         Ok(fresh.unsigned_abs())
-    }
-
-    /// Takes a waiting job out, for a cancellation. False if it does not wait: it was never pushed, or somebody holds it.
-    pub async fn remove_ready_in(&self, tx: &mut PgConnection, job_id: Uuid) -> Result<bool, QueueError> {
-        let removed =
-            sqlx::query("DELETE FROM job_ready WHERE job_id = $1 AND queue IS NOT DISTINCT FROM $2")
-                .bind(job_id)
-                .bind(self.name())
-                .execute(tx)
-                .await?;
-        Ok(removed.rows_affected() > 0)
     }
 }
