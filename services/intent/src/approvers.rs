@@ -2,7 +2,7 @@
 //!
 //! Owns the table from configuration, which can be replaced while the service runs. It never holds a private key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ed25519_dalek::VerifyingKey;
@@ -46,6 +46,14 @@ impl Approvers {
         self.read(|known| {
             let others = known.iter().filter(|(other, it)| *other != name && it.person == person);
             others.map(|(other, _)| other.clone()).collect()
+        })
+    }
+
+    /// How many persons these names stand for; no names at all stand for everybody's.
+    pub fn persons(&self, names: &[String]) -> usize {
+        self.read(|known| {
+            let chosen = known.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
+            chosen.map(|(_, approver)| approver.person.as_str()).collect::<BTreeSet<_>>().len()
         })
     }
 

@@ -16,8 +16,8 @@ pub struct Config {
     pub default_required_approvals: Option<u32>,
 }
 
-/// No policy can demand more; the table repeats it.
-const MOST_APPROVALS: u32 = 100;
+/// No policy can demand more.
+const MOST_APPROVALS: u32 = types::MOST_APPROVALS as u32;
 
 impl Config {
     /// Reads the settings; mistakes are noted on the reader.

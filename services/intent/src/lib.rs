@@ -8,7 +8,6 @@
 
 pub mod approvers;
 pub mod catalogue;
-mod command;
 pub mod config;
 mod fault;
 pub mod limit;
@@ -50,6 +49,7 @@ pub struct Intent;
 
 impl Service for Intent {
     const NAME: &'static str = "intent";
+    const HAS_OUTBOX: bool = true;
     type Config = Config;
 
     fn read(reader: &service::config::Reader) -> Option<Config> {
@@ -82,18 +82,6 @@ impl Service for Intent {
             .check("execution", false, move || worker::deliver::reachable(execution.clone()));
         ctx.serve(server).await
     }
-
-    fn commands() -> Vec<service::clap::Command> {
-        command::all()
-    }
-
-    async fn command(
-        name: &str,
-        arguments: &service::clap::ArgMatches,
-        ctx: Context<Config>,
-    ) -> Result<(), BoxError> {
-        command::run(name, arguments, ctx.pool()).await
-    }
 }
 
 fn start_loops(
@@ -104,7 +92,8 @@ fn start_loops(
     execution: ::rpc::Client,
 ) {
     let waker = Waker::start(&ctx.pool());
-    let relay = Relay::new(db::few(&ctx.pool(), 3), ToExecution::new(execution), RelayConfig::default());
+    let deliver = ToExecution::new(execution, withdrawals.clone());
+    let relay = Relay::new(db::few(&ctx.pool(), 3), deliver, RelayConfig::default());
     let listener = waker.clone();
     ctx.spawn("outbox relay", move |stop| async move {
         relay.run(&listener, stop).await;

@@ -3,6 +3,10 @@
 //! Two requests that are checked at the same time would each not see the other and both fit. So whoever checks first takes a
 //! lock named after what is added up, held until the transaction ends; the next one adds up after that and sees the row.
 //! That bounds every window, not only those that end now: of the rows within one, the last that was checked has seen all.
+//!
+//! Whole hours are added up already, by triggers in the transaction of each change (`limit_usage_of_assets`,
+//! `limit_usage_of_users`), so that the price of a window is its hours and not its requests. They are committed with the
+//! requests they count, so whoever sees one sees the other.
 
 use std::collections::BTreeSet;
 

@@ -2,15 +2,16 @@
 //!
 //! Owns the rules of a policy. No I/O. It never counts approvals.
 //!
-//! Invariants: tiers ascend from 0, so every amount has exactly one; every tier can be reached by the approvers named.
+//! Invariants: tiers ascend from 0, so every amount has exactly one; every tier can be reached by the persons whose
+//! names are listed.
 
-use types::{Amount, AssetSymbol, ChainName, Decimals, RawAmount};
+use types::{Amount, AssetSymbol, ChainName, Decimals, MOST_APPROVALS, RawAmount};
 
 use crate::approvers::Approvers;
 use crate::violation::Violation;
 
 pub const MAX_TIERS: usize = 16;
-pub const MAX_APPROVERS: usize = 100;
+pub const MAX_APPROVERS: usize = MOST_APPROVALS as usize;
 
 /// From an amount on, this many approvals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,15 +68,18 @@ impl Draft {
             }
         }
         wrong.extend(check_approvers(&self.approvers, known));
-        let voters = if self.approvers.is_empty() { known.count() } else { self.approvers.len() };
+        // Persons, not names: one person counts once, whatever their names.
+        let voters = known.persons(&self.approvers);
         for (index, tier) in tiers.iter().enumerate() {
             let field = || format!("policy.tiers[{index}].required_approvals");
             if tier.required == 0 {
                 wrong.push(Violation::new(field(), "must be at least 1"));
+            } else if tier.required > u32::from(MOST_APPROVALS) {
+                wrong.push(Violation::new(field(), format_args!("must be at most {MOST_APPROVALS}")));
             } else if usize::try_from(tier.required).map_or(true, |required| required > voters) {
                 wrong.push(Violation::new(
                     field(),
-                    format_args!("can never be reached by {voters} approvers"),
+                    format_args!("can never be reached by approvers who are {voters} persons"),
                 ));
             }
         }
@@ -167,5 +171,23 @@ mod tests {
             assert!(check(tiers, approvers).is_err(), "{tiers:?} {approvers:?}");
         }
         assert_eq!(check(&[("1", 0), ("x", 1)], &["zoe"]).unwrap_err().len(), 3, "all mistakes at once");
+    }
+
+    #[test]
+    fn two_names_of_one_person_are_one_approver() {
+        let key = |n: u8| SigningKey::from_bytes(&[n; 32]).verifying_key();
+        let of = |n: u8, person: &str| Approver { key: key(n), person: person.to_owned() };
+        let known = Approvers::new(BTreeMap::from([
+            ("ann".to_owned(), of(1, "ann")),
+            ("ann-2".to_owned(), of(2, "ann")),
+            ("bob".to_owned(), of(3, "bob")),
+        ]));
+        let decimals = Decimals::new(2).unwrap();
+        let check = |required, names: &[&str]| draft(&[("0", required)], names).check(decimals, &known);
+        let refused = check(2, &["ann", "ann-2"]).unwrap_err();
+        assert_eq!(refused[0].field, "policy.tiers[0].required_approvals");
+        assert!(check(3, &[]).is_err(), "also where everybody may approve");
+        assert!(check(2, &[]).is_ok() && check(2, &["ann", "ann-2", "bob"]).is_ok());
+        assert!(check(1, &["ann", "ann-2"]).is_ok());
     }
 }

@@ -129,10 +129,6 @@ fn approval(approval: &Approval) -> pb::Approval {
 
 pub(super) fn withdrawal(from: &Withdrawal) -> pb::Withdrawal {
     let (payload, state) = (&from.payload, &from.state);
-    let blocked = match state {
-        State::Queued { blockage, .. } => blockage.reason.clone(),
-        _ => None,
-    };
     let (hash, block) = match state {
         State::Completed { tx_hash, block, .. } => (tx_hash.to_string(), *block),
         _ => (String::new(), 0),
@@ -149,7 +145,7 @@ pub(super) fn withdrawal(from: &Withdrawal) -> pb::Withdrawal {
         memo: payload.memo.clone(),
         priority: priority(payload.priority).into(),
         status: status(state.status()).into(),
-        blocked_reason: blocked.unwrap_or_default(),
+        blocked_reason: state.blocked_reason().unwrap_or_default().to_owned(),
         failure_reason: state.failure_reason().unwrap_or_default().to_owned(),
         requested_by: from.requested_by.clone(),
         on_behalf_of: from.payload.on_behalf_of.clone(),

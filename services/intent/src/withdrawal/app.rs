@@ -7,7 +7,7 @@
 //! its limits.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use types::WithdrawalId;
 
 use super::create::{self, Call, Counter, Made, unknown_asset};
@@ -21,7 +21,7 @@ use super::request::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawa
 use super::together::{self, Desk};
 use super::{handover, measure};
 use crate::approvers::Approvers;
-use crate::catalogue;
+use crate::catalogue::{self, Entry, Standing};
 
 /// Longest history that is handed out at once. No request comes near it: approvals and refusals are bounded per approver, and
 /// blocked reasons come with the retries of one job.
@@ -100,13 +100,14 @@ impl Withdrawals {
         let entry = catalogue::repo::find_in(&mut tx, chain, asset).await?;
         let entry = entry.ok_or_else(|| WithdrawalError::Invalid(vec![unknown_asset(chain, asset)]))?;
         let now = repo::now_in(&mut tx).await?;
-        let (payload, payment) = draft.clone().read(&entry, now).map_err(WithdrawalError::Invalid)?;
+        let payer = payer_in(&mut tx, &draft, &entry).await?;
+        let (payload, payment) = draft.clone().read(&entry, payer, now).map_err(WithdrawalError::Invalid)?;
         let withdrawal = imported(&draft, payload, payment, requested_by, now);
         if repo::insert_in(&mut tx, &[&withdrawal]).await?.is_empty() {
             tx.rollback().await?;
             return draft.replay(self.get(withdrawal.id).await?);
         }
-        repo::put_import_in(&mut tx, withdrawal.id, &payment).await?;
+        repo::put_import_in(&mut tx, &withdrawal, &payment).await?;
         handover::import_in(&mut tx, &withdrawal, &payment).await?;
         tx.commit().await?;
         tracing::info!(withdrawal_id = %withdrawal.id, tx_hash = %payment.tx_hash, requested_by, "withdrawal imported");
@@ -133,6 +134,18 @@ impl Withdrawals {
         // Every request has a first entry.
         if transitions.is_empty() { Err(WithdrawalError::NotFound(id)) } else { Ok(transitions) }
     }
+}
+
+/// What the address that an import was paid from is to us.
+async fn payer_in(
+    tx: &mut PgConnection,
+    draft: &ImportDraft,
+    entry: &Entry,
+) -> Result<Standing, WithdrawalError> {
+    let Some(address) = draft.payer(entry) else { return Ok(Standing::Foreign) };
+    let asked = (draft.chain.clone(), address);
+    let standings = catalogue::repo::standings_in(tx, [asked.clone()].into()).await?;
+    Ok(standings.get(&asked).copied().unwrap_or(Standing::Foreign))
 }
 
 fn imported(

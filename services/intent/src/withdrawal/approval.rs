@@ -284,7 +284,7 @@ mod tests {
             let consent = sign(&withdrawal, name, now() + TimeDelta::hours(1));
             record(&mut withdrawal, consent);
         }
-        withdrawal.state = State::Approved { approved_at: now() };
+        withdrawal.state = State::Approved { approved_at: now(), refused: None };
         let cid = sign(&withdrawal, "cid", now() + TimeDelta::hours(1));
         assert_eq!(judge(&withdrawal, &cid), Err(Refusal::NotPending(Status::Approved)));
         withdrawal.approvals[0].expires_at = now();

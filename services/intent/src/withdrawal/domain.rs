@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants: what ended never moves again; nothing becomes failed after completed, or completed after failed; word of
-//! progress may come late, twice or out of order and leads to the same state; a step that was skipped on the way is recorded.
+//! progress may come late, twice or out of order and leads to the same state; a step that was skipped on the way is recorded;
+//! a handover that execution refuses shows until it is taken.
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,11 +100,12 @@ pub struct Blockage {
     pub changed_at: Option<DateTime<Utc>>,
 }
 
-/// Where a request stands, with what exists only there.
+/// Where a request stands, with what exists only there. `refused` says why execution did not take what was approved; a person
+/// must mend that and set the message going again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Pending,
-    Approved { approved_at: DateTime<Utc> },
+    Approved { approved_at: DateTime<Utc>, refused: Option<String> },
     Queued { handover: Handover, blockage: Blockage },
     Completed { handover: Handover, tx_hash: TxHash, block: u64, finished_at: DateTime<Utc> },
     Failed { handover: Handover, reason: String, finished_at: DateTime<Utc> },
@@ -120,6 +122,8 @@ pub enum Event {
     Reject { reason: String },
     /// The requester changed their mind.
     Cancel { reason: String },
+    /// Execution refused the handover for good, until somebody mends what it complains about.
+    RefuseHandover { reason: String },
     /// Execution holds a job.
     Queue { job: JobId },
     /// The job waits for something, since the sender's `at`.
@@ -139,6 +143,7 @@ impl Event {
             Self::QuorumReached => "approved",
             Self::Reject { .. } => "rejected",
             Self::Cancel { .. } => "cancelled",
+            Self::RefuseHandover { .. } => "refused by execution",
             Self::Queue { .. } => "queued",
             Self::Block { .. } => "blocked",
             Self::Unblock { .. } => "unblocked",
@@ -189,7 +194,7 @@ impl State {
 
     pub const fn approved_at(&self) -> Option<DateTime<Utc>> {
         match self {
-            Self::Approved { approved_at } => Some(*approved_at),
+            Self::Approved { approved_at, .. } => Some(*approved_at),
             Self::Queued { handover, .. }
             | Self::Completed { handover, .. }
             | Self::Failed { handover, .. } => handover.approved_at,
@@ -226,11 +231,26 @@ impl State {
         }
     }
 
+    /// Why it cannot go on.
+    pub fn blocked_reason(&self) -> Option<&str> {
+        match self {
+            Self::Approved { refused, .. } => refused.as_deref(),
+            Self::Queued { blockage, .. } => blockage.reason.as_deref(),
+            Self::Pending
+            | Self::Completed { .. }
+            | Self::Failed { .. }
+            | Self::Rejected { .. }
+            | Self::Cancelled { .. } => None,
+        }
+    }
+
     /// What `event` leads to when it becomes known at `now`.
     pub fn apply(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
         match self {
             Self::Pending => self.when_pending(event, now),
-            Self::Approved { approved_at } => self.when_approved(*approved_at, event, now),
+            Self::Approved { approved_at, refused } => {
+                self.when_approved(*approved_at, refused.as_deref(), event, now)
+            }
             Self::Queued { handover, blockage } => self.when_queued(*handover, blockage, event, now),
             Self::Completed { tx_hash, .. } => self.when_completed(*tx_hash, event),
             Self::Failed { .. } => self.when_failed(event),
@@ -242,7 +262,7 @@ impl State {
     fn when_pending(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
         match event {
             Event::QuorumReached => Ok(one(
-                Self::Approved { approved_at: now },
+                Self::Approved { approved_at: now, refused: None },
                 "quorum reached; handing over to execution".to_owned(),
             )),
             Event::Reject { reason } => {
@@ -254,7 +274,8 @@ impl State {
                 Ok(one(Self::Cancelled { reason: reason.clone(), finished_at: now }, detail))
             }
             // Nobody was ever told to pay it.
-            Event::Queue { .. }
+            Event::RefuseHandover { .. }
+            | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. }
             | Event::Complete { .. }
@@ -265,6 +286,7 @@ impl State {
     fn when_approved(
         &self,
         approved_at: DateTime<Utc>,
+        refused: Option<&str>,
         event: &Event,
         now: DateTime<Utc>,
     ) -> Result<Step, IllegalTransition> {
@@ -272,6 +294,10 @@ impl State {
         match event {
             Event::QuorumReached => Ok(Step::AlreadyApplied),
             Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+            Event::RefuseHandover { reason } if refused == Some(reason) => Ok(Step::AlreadyApplied),
+            Event::RefuseHandover { reason } => {
+                Ok(one(Self::Approved { approved_at, refused: Some(reason.clone()) }, reason.clone()))
+            }
             Event::Queue { job } => {
                 let detail = format!("execution took it as job {job}");
                 Ok(one(Self::Queued { handover, blockage: Blockage::default() }, detail))
@@ -296,8 +322,21 @@ impl State {
         now: DateTime<Utc>,
     ) -> Result<Step, IllegalTransition> {
         match event {
-            Event::QuorumReached | Event::Queue { .. } => Ok(Step::AlreadyApplied),
+            Event::QuorumReached => Ok(Step::AlreadyApplied),
             Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
+            // Only an import is queued before execution took it. What execution says itself has a time, and is not undone.
+            Event::RefuseHandover { reason } => {
+                let word = Blockage { reason: Some(reason.clone()), changed_at: None };
+                if blockage.changed_at.is_some() || handover.approved_at.is_some() || *blockage == word {
+                    return Ok(Step::AlreadyApplied);
+                }
+                Ok(one(Self::Queued { handover, blockage: word }, reason.clone()))
+            }
+            Event::Queue { job } if blockage.reason.is_some() && blockage.changed_at.is_none() => {
+                let detail = format!("execution took it as job {job}");
+                Ok(one(Self::Queued { handover, blockage: Blockage::default() }, detail))
+            }
+            Event::Queue { .. } => Ok(Step::AlreadyApplied),
             Event::Block { reason, at } => {
                 let word = Blockage { reason: Some(reason.clone()), changed_at: Some(*at) };
                 // The same reason at a later time is recorded: a word from in between that is still on its way must lose.
@@ -326,9 +365,11 @@ impl State {
 
     fn when_completed(&self, paid_by: TxHash, event: &Event) -> Result<Step, IllegalTransition> {
         match event {
-            Event::QuorumReached | Event::Queue { .. } | Event::Block { .. } | Event::Unblock { .. } => {
-                Ok(Step::AlreadyApplied)
-            }
+            Event::QuorumReached
+            | Event::RefuseHandover { .. }
+            | Event::Queue { .. }
+            | Event::Block { .. }
+            | Event::Unblock { .. } => Ok(Step::AlreadyApplied),
             Event::Complete { tx_hash, .. } if *tx_hash == paid_by => Ok(Step::AlreadyApplied),
             // A second final transaction, or "can never be paid" after it was.
             Event::Complete { .. } | Event::Fail { .. } => Err(self.contradicted(event)),
@@ -339,6 +380,7 @@ impl State {
     fn when_failed(&self, event: &Event) -> Result<Step, IllegalTransition> {
         match event {
             Event::QuorumReached
+            | Event::RefuseHandover { .. }
             | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. }
@@ -352,7 +394,8 @@ impl State {
         match event {
             Event::Reject { .. } => Ok(Step::AlreadyApplied),
             Event::QuorumReached | Event::Cancel { .. } => Err(self.illegal(event)),
-            Event::Queue { .. }
+            Event::RefuseHandover { .. }
+            | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. }
             | Event::Complete { .. }
@@ -364,7 +407,8 @@ impl State {
         match event {
             Event::Cancel { .. } => Ok(Step::AlreadyApplied),
             Event::QuorumReached | Event::Reject { .. } => Err(self.illegal(event)),
-            Event::Queue { .. }
+            Event::RefuseHandover { .. }
+            | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. }
             | Event::Complete { .. }

@@ -25,7 +25,7 @@ fn queued(reason: Option<&str>, changed: Option<i64>) -> State {
 fn states() -> [State; 7] {
     [
         State::Pending,
-        State::Approved { approved_at: at(1) },
+        State::Approved { approved_at: at(1), refused: None },
         queued(None, None),
         State::Completed { handover: handover(), tx_hash: PAID, block: 7, finished_at: at(3) },
         State::Failed { handover: handover(), reason: "no".to_owned(), finished_at: at(3) },
@@ -34,7 +34,7 @@ fn states() -> [State; 7] {
     ]
 }
 
-fn events() -> [Event; 9] {
+fn events() -> [Event; 10] {
     [
         Event::QuorumReached,
         Event::Reject { reason: "r".to_owned() },
@@ -45,6 +45,7 @@ fn events() -> [Event; 9] {
         Event::Complete { tx_hash: PAID, block: 7 },
         Event::Complete { tx_hash: OTHER, block: 8 },
         Event::Fail { reason: "f".to_owned() },
+        Event::RefuseHandover { reason: "h".to_owned() },
     ]
 }
 
@@ -63,7 +64,7 @@ fn outcome(state: &State, event: &Event) -> String {
 #[test]
 fn every_state_answers_every_event() {
     let expected = [
-        ("pending", ["approved", "rejected", "cancelled", "!", "!", "!", "!", "!", "!"]),
+        ("pending", ["approved", "rejected", "cancelled", "!", "!", "!", "!", "!", "!", "!"]),
         (
             "approved",
             [
@@ -76,13 +77,14 @@ fn every_state_answers_every_event() {
                 "queued>completed",
                 "queued>completed",
                 "queued>failed",
+                "approved",
             ],
         ),
-        ("queued", ["=", "x", "x", "=", "queued", "queued", "completed", "completed", "failed"]),
-        ("completed", ["=", "x", "x", "=", "=", "=", "=", "!", "!"]),
-        ("failed", ["=", "x", "x", "=", "=", "=", "!", "!", "="]),
-        ("rejected", ["x", "=", "x", "!", "!", "!", "!", "!", "!"]),
-        ("cancelled", ["x", "x", "=", "!", "!", "!", "!", "!", "!"]),
+        ("queued", ["=", "x", "x", "=", "queued", "queued", "completed", "completed", "failed", "="]),
+        ("completed", ["=", "x", "x", "=", "=", "=", "=", "!", "!", "="]),
+        ("failed", ["=", "x", "x", "=", "=", "=", "!", "!", "=", "="]),
+        ("rejected", ["x", "=", "x", "!", "!", "!", "!", "!", "!", "!"]),
+        ("cancelled", ["x", "x", "=", "!", "!", "!", "!", "!", "!", "!"]),
     ];
     for (state, (name, row)) in states().iter().zip(expected) {
         assert_eq!(state.status().as_str(), name);
@@ -103,6 +105,28 @@ fn words_about_being_blocked_are_ordered_by_their_senders_time() {
 }
 
 #[test]
+fn a_refused_handover_shows_until_execution_takes_the_request() {
+    let refuse = |reason: &str| Event::RefuseHandover { reason: reason.to_owned() };
+    let refused = run(states()[1].clone(), &[refuse("no such chain")]);
+    assert_eq!((refused.status(), refused.blocked_reason()), (Status::Approved, Some("no such chain")));
+    assert_eq!(outcome(&refused, &refuse("no such chain")), "=", "refused again");
+    assert_eq!(run(refused.clone(), &[refuse("too late")]).blocked_reason(), Some("too late"));
+    let taken = run(refused, &[Event::Queue { job: JobId::new() }]);
+    assert_eq!((taken.status(), taken.blocked_reason()), (Status::Queued, None));
+    assert_eq!(outcome(&taken, &refuse("late word")), "=");
+
+    let handover = Handover { approved_at: None, queued_at: at(2) };
+    let imported = State::Queued { handover, blockage: Blockage::default() };
+    let refused = run(imported, &[refuse("no such chain")]);
+    assert_eq!((refused.status(), refused.blocked_reason()), (Status::Queued, Some("no such chain")));
+    assert_eq!(run(refused.clone(), &[Event::Queue { job: JobId::new() }]).blocked_reason(), None);
+    let blocked = Event::Block { reason: "b".to_owned(), at: at(5) };
+    let known = run(refused, &[blocked]);
+    assert_eq!(known.blocked_reason(), Some("b"));
+    assert_eq!(outcome(&known, &refuse("late word")), "=", "execution has it");
+}
+
+#[test]
 fn statuses_read_back() {
     for status in Status::ALL {
         assert_eq!(status.as_str().parse(), Ok(status));
@@ -120,6 +144,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         (0_i64..9).prop_map(|second| Event::Unblock { at: at(second) }),
         prop_oneof![Just(PAID), Just(OTHER)].prop_map(|tx_hash| Event::Complete { tx_hash, block: 1 }),
         Just(Event::Fail { reason: "f".to_owned() }),
+        "[ab]".prop_map(|reason| Event::RefuseHandover { reason }),
     ]
 }
 
@@ -174,7 +199,7 @@ proptest! {
             if *block { Event::Block { reason: format!("r{second}"), at: at(*second) } } else { Event::Unblock { at: at(*second) } }
         }));
         story.extend(end);
-        let approved = State::Approved { approved_at: at(0) };
+        let approved = State::Approved { approved_at: at(0), refused: None };
         let in_order = run(approved.clone(), &story);
         let mut twice: Vec<Event> = story.iter().chain(&story).cloned().collect();
         let turn = order.index(twice.len());
@@ -193,6 +218,7 @@ fn edge(from: Status, to: Status) -> bool {
     matches!(
         (from, to),
         (Pending, Approved | Rejected | Cancelled)
+            | (Approved, Approved)
             | (Approved | Queued, Queued)
             | (Queued, Completed | Failed)
     )

@@ -2,13 +2,17 @@
 //!
 //! Owns reading it and comparing a repeated import with what is stored. No I/O. The other system has made its own checks, so
 //! limits, minimum and whether the asset is enabled do not matter here.
+//!
+//! Where it could hurt: what execution would refuse for good must be refused here, where the operator sees it; a request that
+//! was stored and refused later stays queued until somebody looks. One transaction is one payment: a second request for the
+//! same hash is refused by the table's constraint, whichever of two calls came first.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, TxHash, UserId, WithdrawalId};
 
 use super::error::WithdrawalError;
 use super::request::{ImportedPayment, Origin, Payload, Withdrawal};
-use crate::catalogue::Entry;
+use crate::catalogue::{Entry, Standing};
 use crate::violation::Violation;
 
 /// Clocks of two systems differ; a creation time further ahead than this is a mistake.
@@ -30,10 +34,17 @@ pub struct ImportDraft {
 }
 
 impl ImportDraft {
-    /// Reads what depends on the asset.
+    /// The address it was paid from, as far as it can be read.
+    pub fn payer(&self, entry: &Entry) -> Option<Address> {
+        Address::parse(entry.format, &self.from_address).ok()
+    }
+
+    /// Reads what depends on the asset. `payer` is what the address it was paid from is to us: execution watches only what its
+    /// own wallets paid, so anything else would wait for ever.
     pub fn read(
         self,
         entry: &Entry,
+        payer: Standing,
         now: DateTime<Utc>,
     ) -> Result<(Payload, ImportedPayment), Vec<Violation>> {
         let mut wrong = Vec::new();
@@ -42,6 +53,9 @@ impl ImportDraft {
         };
         let destination = address("destination", &self.destination);
         let from_address = address("from_address", &self.from_address);
+        if from_address.is_some() && payer != Standing::Own {
+            wrong.push(Violation::new("from_address", "is not one of our own wallets"));
+        }
         let amount =
             entry.read_amount(&self.amount).map_err(|why| wrong.push(Violation::new("amount", why))).ok();
         if self.created_at > now + CLOCK_SLACK {

@@ -53,9 +53,9 @@ pub(super) async fn save_in(tx: &mut PgConnection, changed: &[Changed<'_>]) -> R
     if changed.is_empty() {
         return Ok(());
     }
-    let blocked = |state: &State| match state {
-        State::Queued { blockage, .. } => (blockage.reason.clone(), blockage.changed_at),
-        _ => (None, None),
+    let blocked_since = |state: &State| match state {
+        State::Queued { blockage, .. } => blockage.changed_at,
+        _ => None,
     };
     let paid = |state: &State| match state {
         State::Completed { tx_hash, block, .. } => (Some(tx_hash.to_string()), Some(*block)),
@@ -69,8 +69,8 @@ pub(super) async fn save_in(tx: &mut PgConnection, changed: &[Changed<'_>]) -> R
         .bind(changed.iter().map(|changed| signed(changed.read)).collect::<Result<Vec<_>, _>>()?)
         .bind(all().map(|withdrawal| signed(withdrawal.sequence)).collect::<Result<Vec<_>, _>>()?)
         .bind(states().map(|state| state.status().as_str()).collect::<Vec<_>>())
-        .bind(states().map(|state| blocked(state).0).collect::<Vec<_>>())
-        .bind(states().map(|state| blocked(state).1).collect::<Vec<_>>())
+        .bind(states().map(State::blocked_reason).collect::<Vec<_>>())
+        .bind(states().map(blocked_since).collect::<Vec<_>>())
         .bind(states().map(State::failure_reason).collect::<Vec<_>>())
         .bind(states().map(|state| paid(state).0).collect::<Vec<_>>())
         .bind(blocks.collect::<Result<Vec<_>, _>>()?)

@@ -35,7 +35,7 @@ pub(super) fn changed(withdrawal: &Withdrawal, notes: &[Note]) {
         reached(note.to.as_str());
     }
     match &withdrawal.state {
-        State::Approved { approved_at } if notes.iter().any(|note| note.from != Some(note.to)) => {
+        State::Approved { approved_at, .. } if notes.iter().any(|note| note.from != Some(note.to)) => {
             took("bursar_intent_approval_seconds", withdrawal.created_at, *approved_at);
         }
         State::Completed { handover, finished_at, .. } => {

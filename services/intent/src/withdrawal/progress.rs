@@ -8,7 +8,21 @@ use super::error::WithdrawalError;
 use super::measure;
 use super::together::{Call, Told};
 
+/// Who notes what the relay learned.
+const RELAY: &str = "intent";
+/// Reasons are for people; more than this is a stack trace.
+const MAX_REASON_CHARS: usize = 1000;
+
 impl Withdrawals {
+    /// Notes that execution refused to take a request. Nothing is said about payment: the message stays parked, and a request
+    /// that execution holds after all keeps what execution says about it.
+    pub async fn handover_refused(&self, id: WithdrawalId, refusal: &str) -> Result<(), WithdrawalError> {
+        // PostgreSQL's text knows no zero byte, and a receiver's words may hold anything.
+        let words: String = refusal.chars().filter(|symbol| *symbol != '\0').take(MAX_REASON_CHARS).collect();
+        let event = Event::RefuseHandover { reason: format!("execution refused to take it: {words}") };
+        self.record_progress(id, &event, RELAY).await
+    }
+
     /// Records one step of progress. A replay is not an error; a contradiction is, and raises an alarm.
     pub async fn record_progress(
         &self,

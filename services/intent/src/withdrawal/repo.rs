@@ -18,6 +18,7 @@ use super::list::Page;
 use super::many::{self, Changed, Entry};
 use super::request::{ImportedPayment, Origin, Withdrawal};
 use super::row::{ApprovalRow, WithdrawalRow};
+use crate::violation::Violation;
 
 macro_rules! select {
     ($rest:expr) => {
@@ -119,18 +120,26 @@ fn first_note(withdrawal: &Withdrawal) -> Note {
     Note { from: None, to: withdrawal.state.status(), detail }
 }
 
-/// Notes how another system paid an imported request.
+/// Notes how another system paid an imported request. The database lets one request name a transaction.
 pub async fn put_import_in(
     tx: &mut PgConnection,
-    id: WithdrawalId,
+    withdrawal: &Withdrawal,
     payment: &ImportedPayment,
 ) -> Result<(), WithdrawalError> {
-    sqlx::query("INSERT INTO imports (request_id, from_address, tx_hash) VALUES ($1, $2, $3)")
-        .bind(id.as_uuid())
+    sqlx::query("INSERT INTO imports (request_id, chain, from_address, tx_hash) VALUES ($1, $2, $3, $4)")
+        .bind(withdrawal.id.as_uuid())
+        .bind(withdrawal.payload.chain.as_str())
         .bind(payment.from_address.to_string())
         .bind(payment.tx_hash.to_string())
         .execute(tx)
-        .await?;
+        .await
+        .map_err(|error| match db::constraint(&error) {
+            Some("imports_transaction_once") => {
+                let why = "belongs to another imported withdrawal";
+                WithdrawalError::Invalid(vec![Violation::new("tx_hash", why)])
+            }
+            _ => error.into(),
+        })?;
     Ok(())
 }
 
@@ -237,6 +246,8 @@ pub async fn list_in(connection: &mut PgConnection, page: &Page) -> Result<Vec<W
     let statuses: Option<Vec<&str>> =
         (!filter.statuses.is_empty()).then(|| filter.statuses.iter().map(|status| status.as_str()).collect());
     let rows: Vec<WithdrawalRow> = sqlx::query_as(LIST)
+        // Planned anew each time, for the filters there are: one plan for all of them could use no index but that of the order.
+        .persistent(false)
         .bind(statuses)
         .bind(filter.user_id.map(|id| id.as_uuid()))
         .bind(filter.chain.as_ref().map(|chain| chain.as_str()))

@@ -142,7 +142,10 @@ impl WithdrawalRow {
         let reason = || present("failure_reason", self.failure_reason.clone());
         Ok(match status {
             Status::Pending => State::Pending,
-            Status::Approved => State::Approved { approved_at: present("approved_at", self.approved_at)? },
+            Status::Approved => State::Approved {
+                approved_at: present("approved_at", self.approved_at)?,
+                refused: self.blocked_reason.clone(),
+            },
             Status::Queued => State::Queued {
                 handover: handover()?,
                 blockage: Blockage {

@@ -1,7 +1,7 @@
 //! Following a request as it changes.
 //!
 //! Owns the hub that calls watchers, and one watcher's way through the history. The history in the database is what a watcher
-//! gets, in order and without gaps; a call only tells it to look. So a watch resumed after any sequence, on any instance,
+//! gets, in order and without gaps, each entry with a request that is at least as new; a call only tells it to look. So a watch resumed after any sequence, on any instance,
 //! misses nothing.
 //!
 //! One loop serves all watchers of a process: on each wake-up it asks once for the sequences of all watched requests, instead
@@ -170,9 +170,12 @@ impl Watcher {
 
     async fn read(&mut self) -> Result<(), WithdrawalError> {
         let mut connection = self.hub.pool.acquire().await?;
-        // The request first: entries read after it can only be as new or newer, never missing behind a terminal state.
+        // The request first, and of the history only what led to it: an entry that was committed between the two reads would
+        // otherwise go out with a request that does not show it, and the end of a watch with one that has not ended. It comes
+        // with the next read, which the hub's call brings about.
         let withdrawal = repo::find_in(&mut connection, self.id).await?;
-        let transitions = repo::transitions_in(&mut connection, self.id, self.after, BATCH).await?;
+        let mut transitions = repo::transitions_in(&mut connection, self.id, self.after, BATCH).await?;
+        transitions.retain(|transition| transition.sequence <= withdrawal.sequence);
         // Resumed at or after the end: nothing will follow.
         self.ended = transitions.is_empty() && withdrawal.state.status().is_terminal();
         self.waiting.extend(transitions.into_iter().map(|transition| (transition, withdrawal.clone())));

@@ -1,7 +1,12 @@
 //! Brings outbox messages to execution.
 //!
-//! Owns which call a topic means, and which answers are final. It never decides about a withdrawal: what was refused for good
-//! is parked by the relay, where people see it (`bursar_outbox_parked_lanes`, `intent outbox list`).
+//! Owns which call a topic means, and which answers are final. It never ends a withdrawal: what was refused for good is parked
+//! by the relay, where people see it (`bursar_outbox_parked_lanes`, `intent outbox-list`), and the request says why it does not
+//! go on.
+//!
+//! Where it could hurt: the refusal is written on the request before the message is parked. A crash in between, or a database
+//! that is away, delivers it again, and the same refusal changes nothing. Set going again and taken, the request moves on and
+//! the refusal is gone from it.
 
 use db::outbox::{Deliver, Delivery, DeliveryError};
 use prost::Message;
@@ -12,7 +17,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::withdrawal::handover;
+use crate::withdrawal::{Withdrawals, handover};
 
 /// The service whose health is asked for.
 const EXECUTION: &str = "bursar.execution.v1.ExecutionService";
@@ -21,16 +26,15 @@ const EXECUTION: &str = "bursar.execution.v1.ExecutionService";
 #[derive(Debug, Clone)]
 pub struct ToExecution {
     client: ExecutionServiceClient<rpc::Client>,
+    withdrawals: Withdrawals,
 }
 
 impl ToExecution {
-    pub fn new(client: rpc::Client) -> Self {
-        Self { client: ExecutionServiceClient::new(client) }
+    pub fn new(client: rpc::Client, withdrawals: Withdrawals) -> Self {
+        Self { client: ExecutionServiceClient::new(client), withdrawals }
     }
-}
 
-impl Deliver for ToExecution {
-    async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
+    async fn call(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         let mut client = self.client.clone();
         let job_id = match delivery.topic.as_str() {
             handover::ENQUEUE => {
@@ -49,6 +53,40 @@ impl Deliver for ToExecution {
         };
         tracing::info!(withdrawal_id = %delivery.aggregate, job_id, topic = %delivery.topic, "handed to execution");
         Ok(())
+    }
+
+    /// Shows on the request that execution refused to take it.
+    async fn show(&self, delivery: &Delivery, refusal: &str) -> Result<(), DeliveryError> {
+        // Renewed approvals are about a job that execution holds, and says itself what it waits for.
+        if ![handover::ENQUEUE, handover::IMPORT].contains(&delivery.topic.as_str()) {
+            return Ok(());
+        }
+        let Ok(id) = delivery.aggregate.parse() else { return Ok(()) };
+        match self.withdrawals.handover_refused(id, refusal).await {
+            Err(error) if error.retry() => {
+                Err(DeliveryError::Transient(format!("{refusal}; it could not be noted: {error}")))
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error, withdrawal_id = %id, refusal,
+                    "a refused handover could not be noted on its withdrawal"
+                );
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+impl Deliver for ToExecution {
+    const RECEIVERS: &'static [&'static str] = &["execution"];
+
+    async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
+        let answer = self.call(delivery).await;
+        if let Err(DeliveryError::Permanent(refusal)) = &answer {
+            self.show(delivery, refusal).await?;
+        }
+        answer
     }
 }
 

@@ -1,6 +1,6 @@
 //! Keeps the gauges: what waits, and how the last day went.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -8,6 +8,8 @@ use crate::withdrawal::domain::Status;
 use crate::withdrawal::{WithdrawalError, Withdrawals};
 
 const EVERY: Duration = Duration::from_secs(10);
+/// A day is read row by row, and changes little within a minute.
+const DAY_EVERY: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 
 /// The loop that sets the gauges.
@@ -42,8 +44,13 @@ impl Gauges {
     /// Sets the gauges until told to stop. A database that is away leaves them as they were.
     pub async fn run(&self, shutdown: CancellationToken) {
         let keep = async {
+            let mut day_at: Option<Instant> = None;
             loop {
-                if let Err(error) = self.tick().await {
+                let day_is_due = day_at.is_none_or(|at| at.elapsed() >= DAY_EVERY);
+                if day_is_due {
+                    day_at = Some(Instant::now());
+                }
+                if let Err(error) = self.tick(day_is_due).await {
                     tracing::debug!(error = &error as &dyn std::error::Error, "cannot count withdrawals");
                 }
                 tokio::time::sleep(EVERY).await;
@@ -52,14 +59,18 @@ impl Gauges {
         shutdown.run_until_cancelled(keep).await;
     }
 
-    /// Counts once.
-    pub async fn tick(&self) -> Result<(), WithdrawalError> {
+    /// Counts once: what is open, and the last day if asked to.
+    pub async fn tick(&self, day: bool) -> Result<(), WithdrawalError> {
         for (status, count) in self.withdrawals.open().await? {
             metrics::gauge!("bursar_intent_open_requests", "status" => status.as_str()).set(float(count));
             if status == Status::Pending {
                 metrics::gauge!("bursar_intent_pending_approvals").set(float(count));
             }
         }
+        if day { self.tick_day().await } else { Ok(()) }
+    }
+
+    async fn tick_day(&self) -> Result<(), WithdrawalError> {
         let day = self.withdrawals.statistics(WINDOW).await?;
         for (status, count) in day.by_status {
             metrics::gauge!("bursar_intent_day_requests", "status" => status.as_str()).set(float(count));

@@ -128,7 +128,7 @@ async fn the_database_itself_holds_key_and_payload_together() {
         ("UPDATE withdrawal_requests SET final_tx_hash = '0x'", "withdrawal_requests_hash_when_completed"),
         (
             "UPDATE withdrawal_requests SET blocked_reason = 'x'",
-            "withdrawal_requests_blocked_only_when_queued",
+            "withdrawal_requests_blocked_only_on_the_way",
         ),
         ("DELETE FROM withdrawal_requests", "withdrawal_requests_never_deleted"),
         ("UPDATE transitions SET detail = 'x'", "transitions_written_once"),

@@ -3,10 +3,13 @@
 use chrono::{SubsecRound as _, TimeDelta, Utc};
 use futures::future::join_all;
 use proto::intent::v1 as pb;
-use tonic::Code;
+use tonic::{Code, Status};
 use types::{UserId, WithdrawalId};
 
-use crate::support::{HASH, HOT_WALLET, OTHER_HASH, WALLET, completed, create, fields, reason, stack};
+use crate::support::execution::Fate;
+use crate::support::{
+    HASH, HOT_WALLET, OTHER_HASH, WALLET, completed, create, fields, queued, reason, stack,
+};
 
 fn import(id: &str) -> pb::ImportWithdrawalRequest {
     pb::ImportWithdrawalRequest {
@@ -85,4 +88,80 @@ async fn an_import_that_differs_or_makes_no_sense_is_refused() {
         stack.intent("alice").import_withdrawal(first).await.unwrap_err().code(),
         Code::PermissionDenied
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_execution_would_refuse_for_ever_is_refused_when_it_is_imported() {
+    let stack = stack().await;
+    for foreign in [WALLET, crate::support::TOKEN] {
+        let request = pb::ImportWithdrawalRequest {
+            from_address: foreign.to_owned(),
+            ..import(&WithdrawalId::new().to_string())
+        };
+        let refused = stack.intent("ops").import_withdrawal(request).await.unwrap_err();
+        assert_eq!(
+            (refused.code(), fields(&refused)),
+            (Code::InvalidArgument, vec!["from_address".to_owned()])
+        );
+    }
+    // One transaction is one payment, however many say it is theirs, and at the same moment.
+    let calls = (0..5).map(|_| async {
+        stack.intent("ops").import_withdrawal(import(&WithdrawalId::new().to_string())).await
+    });
+    let (stored, refused): (Vec<_>, Vec<_>) = join_all(calls).await.into_iter().partition(Result::is_ok);
+    assert_eq!((stored.len(), refused.len()), (1, 4));
+    for refused in refused.into_iter().filter_map(Result::err) {
+        assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["tx_hash".to_owned()]));
+    }
+    assert_eq!(
+        stack.count("SELECT count(*) FROM withdrawal_requests").await,
+        1,
+        "nothing of the others is left"
+    );
+    let other = pb::ImportWithdrawalRequest {
+        tx_hash: OTHER_HASH.to_owned(),
+        ..import(&WithdrawalId::new().to_string())
+    };
+    stack.intent("ops").import_withdrawal(other).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_execution_refuses_all_the_same_says_so_until_it_is_taken() {
+    let stack = stack().await;
+    stack.execution.next(Fate::Refuse(Status::invalid_argument("the wallet only watches")));
+    let id = WithdrawalId::new().to_string();
+    stack.intent("ops").import_withdrawal(import(&id)).await.unwrap();
+    let shown = || async { stack.get(&id).await.blocked_reason.contains("the wallet only watches") };
+    testkit::wait_for("the refusal on the request", crate::support::PATIENCE, shown).await;
+    assert_eq!(stack.get(&id).await.status(), pb::WithdrawalStatus::Queued);
+    stack.report(&id, Utc::now(), queued()).await.unwrap();
+    assert_eq!(stack.get(&id).await.blocked_reason, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imports_that_named_one_transaction_before_that_was_refused_stay_as_they_are() {
+    let database = testkit::postgres().await;
+    let pool = database.pool().await;
+    db::migrate::run(&pool, &crate::support::migrations_before(24)).await.unwrap();
+    sqlx::raw_sql(
+        "INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, decimals, \
+         destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at, \
+         updated_at, queued_at) \
+         SELECT gen_random_uuid(), 'import', 'import:' || n, sha256('x'), gen_random_uuid(), 'bsc', 'USDT', 5, 18, '0x1', '', 1, \
+         '{}', 'ops', 0, 'queued', 1, now(), now() + n * interval '1 s', now() FROM generate_series(1, 3) AS n; \
+         INSERT INTO imports SELECT id, '0x2', '0x3' FROM withdrawal_requests",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    db::migrate::run(&pool, &intent::MIGRATOR).await.unwrap();
+    let kept: (i64, i64) =
+        sqlx::query_as("SELECT count(*), count(chain) FROM imports").fetch_one(&pool).await.unwrap();
+    assert_eq!(kept, (3, 1));
+    // As the previous binary writes it.
+    sqlx::raw_sql("DELETE FROM imports WHERE chain IS NULL").execute(&pool).await.unwrap();
+    let again = "INSERT INTO imports (request_id, from_address, tx_hash) SELECT id, '0x2', '0x3' FROM withdrawal_requests \
+                 WHERE id NOT IN (SELECT request_id FROM imports) LIMIT 1";
+    let refused = sqlx::raw_sql(again).execute(&pool).await.unwrap_err();
+    assert_eq!(db::constraint(&refused), Some("imports_transaction_once"));
 }

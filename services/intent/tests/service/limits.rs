@@ -1,6 +1,7 @@
 //! Ceilings hold, however many ask at once.
 
 use futures::future::join_all;
+use intent::limit::domain::{Limit, LimitId, Scope};
 use proto::intent::v1 as pb;
 use tonic::Code;
 use types::UserId;
@@ -86,4 +87,95 @@ async fn sums_beyond_2_to_the_256_are_still_compared() {
     stack.create(create_for("a", UserId::new(), &text)).await.unwrap();
     let refused = stack.create(create_for("b", UserId::new(), &text)).await.unwrap_err();
     assert_eq!(reason(&refused), "LIMIT_EXCEEDED");
+}
+
+/// What a window holds, added up request by request.
+async fn every_request(tx: &mut sqlx::PgConnection, user: Option<UserId>, seconds: i64) -> types::RawAmount {
+    let sum: String = sqlx::query_scalar(
+        "SELECT coalesce(sum(amount_raw), 0)::text FROM withdrawal_requests \
+         WHERE chain = 'bsc' AND asset = 'USDT' AND ($1::uuid IS NULL OR user_id = $1) \
+           AND created_at > now() - $2 * interval '1 second' AND status IN ('pending', 'approved', 'queued', 'completed')",
+    )
+    .bind(user.map(|user| user.as_uuid()))
+    .bind(seconds)
+    .fetch_one(tx)
+    .await
+    .unwrap();
+    sum.parse().unwrap()
+}
+
+/// Holds the room under limits of all kinds of windows to what every request says.
+async fn check_sums(tx: &mut sqlx::PgConnection, user: UserId) {
+    let max = types::RawAmount::from(1_000_000_000_u64);
+    let mut seen = std::collections::BTreeSet::new();
+    for seconds in [1, 59, 3599, 3600, 3601, 7199, 7200, 10_000, 14_400, 86_400, 90_000, 31_622_400] {
+        for scope in [Scope::User, Scope::Asset] {
+            let limit = Limit {
+                id: LimitId::new(),
+                scope,
+                chain: "bsc".parse().unwrap(),
+                asset: "USDT".parse().unwrap(),
+                window_seconds: seconds,
+                max,
+                decimals: types::Decimals::new(18).unwrap(),
+            };
+            let whose = limit.whose(user);
+            let room = intent::limit::repo::room_in(tx, &[whose]).await.unwrap();
+            let used = every_request(tx, whose.user, seconds).await;
+            let left = max.checked_sub(used).unwrap();
+            let more = left.checked_add(types::RawAmount::from(1_u64)).unwrap();
+            assert!(
+                room.holds(&whose, left) && !room.holds(&whose, more),
+                "{scope} within {seconds} s: {used}"
+            );
+            seen.insert(used);
+        }
+    }
+    assert!(seen.len() > 12, "the windows hold different sums: {seen:?}");
+}
+
+/// Requests all over a day and a bit, some of them exactly where windows and hours begin.
+const MANY: &str = "INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, \
+    decimals, destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at, \
+    updated_at) \
+    SELECT gen_random_uuid(), 'request', 'many-' || n, sha256('x'), \
+           CASE WHEN n % 3 = 0 THEN $1 ELSE gen_random_uuid() END, 'bsc', CASE WHEN n % 7 = 0 THEN 'BNB' ELSE 'USDT' END, n, 18, \
+           '0x1', '', 1, '{}', 'alice', 1, 'pending', 1, at, at \
+    FROM generate_series(1, 900) AS n, LATERAL (SELECT CASE n % 10 \
+        WHEN 0 THEN now() - (ARRAY[1, 59, 3600, 7200, 14400, 86400])[n / 10 % 6 + 1] * interval '1 s' \
+        WHEN 1 THEN now() - (ARRAY[1, 59, 3600, 7200, 14400, 86400])[n / 10 % 6 + 1] * interval '1 s' + interval '1 us' \
+        WHEN 2 THEN date_trunc('hour', now()) - n / 30 * interval '1 h' \
+        WHEN 3 THEN date_trunc('hour', now()) - n / 30 * interval '1 h' - interval '1 us' \
+        ELSE now() - n * interval '107.123457 s' END AS at) AS time";
+const ENDED: &str = "UPDATE withdrawal_requests SET status = CASE WHEN amount_raw % 2 = 0 THEN 'rejected' ELSE 'cancelled' END, \
+    failure_reason = 'x', finished_at = now(), last_sequence = 2 WHERE amount_raw % 5 = 0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sums_by_the_hour_are_exact_wherever_a_window_begins() {
+    let stack = stack().await;
+    let user = UserId::new();
+    // One transaction, so that the moment stays.
+    let mut tx = db::begin(&stack.pool).await.unwrap();
+    sqlx::query(MANY).bind(user.as_uuid()).execute(&mut *tx).await.unwrap();
+    check_sums(&mut tx, user).await;
+    // Approved is as good as pending; what ended without payment gives its room back, once.
+    sqlx::query("UPDATE withdrawal_requests SET status = 'approved', approved_at = now(), last_sequence = 2 WHERE amount_raw % 5 = 1")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    sqlx::query(ENDED).execute(&mut *tx).await.unwrap();
+    check_sums(&mut tx, user).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_from_before_sums_were_kept_are_in_them() {
+    let database = testkit::postgres().await;
+    let pool = database.pool().await;
+    db::migrate::run(&pool, &crate::support::migrations_before(30)).await.unwrap();
+    let user = UserId::new();
+    sqlx::query(MANY).bind(user.as_uuid()).execute(&pool).await.unwrap();
+    sqlx::query(ENDED).execute(&pool).await.unwrap();
+    db::migrate::run(&pool, &intent::MIGRATOR).await.unwrap();
+    let mut tx = db::begin(&pool).await.unwrap();
+    check_sums(&mut tx, user).await;
 }

@@ -99,3 +99,52 @@ async fn filters_are_combined() {
     let refused = stack.intent("ops").list_withdrawals(bad).await.unwrap_err();
     assert_eq!(fields(&refused), ["statuses", "user_id", "chain", "destination"]);
 }
+
+type Narrow = fn(&mut pb::ListWithdrawalsRequest);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rare_ones_are_found_by_an_index_however_long_the_history_is() {
+    let stack = stack().await;
+    let mut rare = create("rare");
+    rare.destination = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAe1".to_lowercase();
+    rare.asset = "BNB".to_owned();
+    let rare = stack.create(rare).await.unwrap();
+    stack.cancel("alice", &rare.id).await.unwrap();
+    sqlx::raw_sql(
+        "INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, decimals, \
+         destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at, \
+         updated_at, approved_at, queued_at, finished_at, final_tx_hash, final_block) \
+         SELECT gen_random_uuid(), 'request', 'k' || n, sha256('x'), gen_random_uuid(), 'bsc', 'USDT', 5, 18, '0x' || n, '', 1, \
+         '{}', 'alice', 1, 'completed', 1, at, at, at, at, at, '0x1', 1 \
+         FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() + n * interval '1 s' AS at) AS time; \
+         ANALYZE withdrawal_requests",
+    )
+    .execute(&stack.pool)
+    .await
+    .unwrap();
+    let filters: [(&str, Narrow); 3] = [
+        ("withdrawal_requests_by_destination", |r| {
+            r.destination = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAe1".to_lowercase()
+        }),
+        ("withdrawal_requests_unpaid", |r| r.statuses = vec![WithdrawalStatus::Cancelled.into()]),
+        ("withdrawal_requests_by_asset", |r| {
+            r.chain = "bsc".to_owned();
+            r.asset = "BNB".to_owned();
+        }),
+    ];
+    const TIMES: i64 = 12;
+    for (index, filter) in filters {
+        for _ in 0..TIMES {
+            let mut request = sized(0, "");
+            filter(&mut request);
+            assert_eq!(page(&stack, request).await.0, ["rare"]);
+        }
+        testkit::wait_for(index, crate::support::PATIENCE, || async {
+            let scans = sqlx::query_scalar::<_, i64>(
+                "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = $1",
+            );
+            scans.bind(index).fetch_one(&stack.pool).await.unwrap() >= TIMES
+        })
+        .await;
+    }
+}

@@ -1,13 +1,15 @@
 //! What execution is told, through everything that can go wrong on the way.
 
+use chrono::Utc;
 use db::outbox;
 use ed25519_dalek::Signature;
 use intent::Intent;
+use proto::intent::v1 as pb;
 use tonic::Status;
 use types::{Payment, PaymentDigest, approval_message};
 
 use crate::support::execution::Fate;
-use crate::support::{PATIENCE, Stack, config, signing_key, stack};
+use crate::support::{PATIENCE, Stack, config, queued, signing_key, stack};
 
 async fn told(stack: &Stack, times: usize) {
     let done = || async { stack.execution.enqueued().len() == times && stack.outbox().await == 0 };
@@ -65,12 +67,26 @@ async fn what_execution_refuses_is_parked_in_sight_and_can_be_set_going_again() 
     assert_eq!(parked.aggregate, withdrawal.id);
     assert!(parked.reason.contains("no such chain"), "{}", parked.reason);
     assert!(telemetry::metrics::render().contains("bursar_outbox_parked_messages_total"));
+    let shown = stack.get(&withdrawal.id).await;
+    assert_eq!(shown.status(), pb::WithdrawalStatus::Approved, "nothing ends because of it");
+    assert!(shown.blocked_reason.contains("no such chain"), "{}", shown.blocked_reason);
+    let history = stack.transitions(&withdrawal.id).await;
+    assert!(history.last().unwrap().detail.contains("no such chain"), "{history:?}");
     // One that is refused does not hold up the others.
     stack.approved("order-2").await;
     let second = || async { stack.execution.enqueued().len() == 1 };
     testkit::wait_for("the other message", PATIENCE, second).await;
+    // Refused once more in the same words: said once.
+    stack.execution.next(Fate::Refuse(Status::failed_precondition("no such chain")));
     assert!(outbox::requeue_parked(&stack.pool, parked.message_id).await.unwrap());
+    let again = || async { !outbox::parked(&stack.pool, 10).await.unwrap().is_empty() };
+    testkit::wait_for("the second refusal", PATIENCE, again).await;
+    assert_eq!(stack.transitions(&withdrawal.id).await.len(), history.len());
+    assert_eq!(outbox::requeue_all_parked(&stack.pool).await.unwrap(), 1);
     told(&stack, 2).await;
+    stack.report(&withdrawal.id, Utc::now(), queued()).await.unwrap();
+    let shown = stack.get(&withdrawal.id).await;
+    assert_eq!((shown.status(), shown.blocked_reason.as_str()), (pb::WithdrawalStatus::Queued, ""));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,6 +59,42 @@ async fn a_watch_follows_to_the_end_and_resumes_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_last_message_shows_the_request_as_it_ended_whenever_that_was() {
+    let stack = stack().await;
+    let withdrawal = stack.approved("order-1").await;
+    stack.report(&withdrawal.id, Utc::now(), queued()).await.unwrap();
+    // The end is committed between a watch's look at the request and its look at the history.
+    let mut tx = db::begin(&stack.pool).await.unwrap();
+    sqlx::raw_sql("LOCK TABLE transitions IN ACCESS EXCLUSIVE MODE").execute(&mut *tx).await.unwrap();
+    let mut stream = watch(&stack, &withdrawal.id, 5).await;
+    testkit::wait_for("the watch to reach the history", crate::support::PATIENCE, || async {
+        let waiting =
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'transitions'::regclass";
+        stack.count(waiting).await > 0
+    })
+    .await;
+    sqlx::query(
+        "UPDATE withdrawal_requests SET status = 'completed', final_tx_hash = $1, final_block = 77, last_sequence = 6, \
+         finished_at = now(), updated_at = now()",
+    )
+    .bind(HASH)
+    .execute(&mut *tx)
+    .await
+    .unwrap();
+    sqlx::query("INSERT INTO transitions SELECT id, 6, 'queued', 'completed', 'test', 'paid', now() FROM withdrawal_requests")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let last =
+        tokio::time::timeout(crate::support::PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
+    assert_eq!(last.transition.unwrap().to(), pb::WithdrawalStatus::Completed);
+    let shown = last.withdrawal.unwrap();
+    assert_eq!((shown.status(), shown.final_tx_hash.as_str()), (pb::WithdrawalStatus::Completed, HASH));
+    assert_eq!(next(&mut stream).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn steps_taken_on_another_instance_are_seen() {
     let stack = stack().await;
     let text = config(stack.database.url(), &stack.execution.url(), "");

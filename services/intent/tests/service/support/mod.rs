@@ -71,6 +71,12 @@ pub(crate) async fn stack() -> Stack {
     stack_with("[policy]\ndefault_required_approvals = 2\n").await
 }
 
+/// What an older binary knew of the tables.
+pub(crate) fn migrations_before(version: i64) -> sqlx::migrate::Migrator {
+    let known = intent::MIGRATOR.iter().filter(|step| step.version < version).cloned();
+    sqlx::migrate::Migrator::with_migrations(known.collect())
+}
+
 pub(crate) fn config(database: &str, execution: &str, policy: &str) -> String {
     let mut text = format!(
         "[server]\nlisten = '127.0.0.1:0'\n[database]\nurl = '{database}'\n[telemetry]\nfilter = 'error'\n\
