@@ -45,7 +45,9 @@ SELECT
     slot.payment           AS slot_payment,
     slot.generation        AS slot_generation,
     fence.epoch            AS fence_epoch,
-    wallet.address IS NOT NULL AS destination_registered
+    wallet.address IS NOT NULL AS destination_registered,
+    wallet.wallet_group_id AS destination_group,
+    wallet.fingerprint     AS destination_first_address
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[])
      WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, place)
 CROSS JOIN head
@@ -61,5 +63,8 @@ LEFT JOIN LATERAL (
 ) AS slot ON true
 LEFT JOIN LATERAL (SELECT * FROM fences WHERE job_id = item.job_id LIMIT 1) AS fence ON true
 LEFT JOIN LATERAL (
-    SELECT * FROM operation_wallets WHERE chain = item.chain AND address = item.destination LIMIT 1
+    SELECT registered.address, registered.wallet_group_id, origin.fingerprint
+    FROM operation_wallets AS registered
+    LEFT JOIN wallet_groups AS origin ON origin.id = registered.wallet_group_id
+    WHERE registered.chain = item.chain AND registered.address = item.destination LIMIT 1
 ) AS wallet ON true

@@ -10,7 +10,7 @@ use ed25519_dalek::VerifyingKey;
 use service::config::{Reader, Secret};
 use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
 
-use crate::policy::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, WindowLimit};
+use crate::policy::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, TronPrices, WindowLimit};
 use crate::seal::KdfParams;
 
 /// Longest window a limit may look back: 31 days.
@@ -18,6 +18,24 @@ const MAX_WINDOW_S: u64 = 31 * 24 * 60 * 60;
 /// Longest an approval may live: 31 days.
 const MAX_VALIDITY_S: u64 = MAX_WINDOW_S;
 const WEEK_S: u64 = 7 * 24 * 60 * 60;
+/// A price beyond this is a mistake: a hundred TRX.
+const MAX_PRICE_SUN: u64 = 100_000_000;
+/// Methods by which a token's holder parts with it, or lets somebody else take it. On a token that is listed as an asset these
+/// are payments, which approvals and limits are for; no duty may call them.
+const PAYING_METHODS: [&str; 12] = [
+    "transfer(address,uint256)",
+    "approve(address,uint256)",
+    "transferFrom(address,address,uint256)",
+    "increaseAllowance(address,uint256)",
+    "increaseApproval(address,uint256)",
+    "transferAndCall(address,uint256)",
+    "transferAndCall(address,uint256,bytes)",
+    "approveAndCall(address,uint256)",
+    "approveAndCall(address,uint256,bytes)",
+    "send(address,uint256,bytes)",
+    "authorizeOperator(address)",
+    "burn(uint256)",
+];
 
 /// All settings of the signer gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,13 +86,47 @@ fn policy(reader: &Reader) -> Option<Policy> {
     if keys.len() != approvers.len() {
         section.wrong("approvers", "two approvers have the same key");
     }
-    let chains = reader.map("chains", chain);
+    let operation_groups = section.has("operation_groups").then(|| {
+        // Of EVM on purpose: a group has one name, whatever chains it pays on.
+        Arc::new(addresses(&section, "operation_groups", AddressFormat::Evm).into_iter().collect())
+    });
+    let chains: HashMap<ChainName, ChainPolicy> = reader.map("chains", chain).into_values().collect();
+    check_apart(reader, &chains);
     Some(Policy {
-        chains: chains.into_values().collect(),
+        chains,
+        operation_groups,
         approvers,
         confirmation_keys: confirmation_keys.into_iter().map(|key| key.0).collect(),
         max_approval_validity: Duration::from_secs(validity_s),
     })
+}
+
+/// One network under two names would have every limit twice. And the bytes signed for one TRON network are good on any other:
+/// there is no chain number in them, and both would use the same keys.
+fn check_apart(reader: &Reader, chains: &HashMap<ChainName, ChainPolicy>) {
+    let mut names: Vec<&ChainName> = chains.keys().collect();
+    names.sort_unstable();
+    let mut by_id: HashMap<u64, &ChainName> = HashMap::new();
+    for name in &names {
+        let Some(id) = chains[*name].chain_id else { continue };
+        if let Some(other) = by_id.insert(id, name) {
+            reader.wrong("chains", format!("{other} and {name} both have chain_id {id}"));
+        }
+    }
+    let tron: Vec<&str> = names
+        .iter()
+        .filter(|name| chains[**name].format == AddressFormat::Tron)
+        .map(|name| name.as_str())
+        .collect();
+    if tron.len() > 1 {
+        let named = tron.join(" and ");
+        reader.wrong(
+            "chains",
+            format!(
+                "{named}: what is signed for one TRON network can be sent on another; one for each signer"
+            ),
+        );
+    }
 }
 
 fn approver(section: &Reader) -> Option<(String, Approver)> {
@@ -105,6 +157,7 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
     let top_up_window = window(section, "top_up_window");
     let max_bumps = section.within("max_bumps", 16u32, 0..=1000);
     let format = format?;
+    let tron_prices = tron_prices(section, format);
     let cold_storage = addresses(section, "cold_storage", format);
     let assets = section.map("assets", |symbol, section| asset(symbol, section, format));
     let duties = section.list("duties", |section| duty(section, format));
@@ -114,6 +167,7 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
         (AddressFormat::Evm, Some(_)) | (AddressFormat::Tron, None) => {}
     }
     let assets: HashMap<AssetSymbol, AssetPolicy> = assets.into_values().collect();
+    check_duties(section, &duties, &assets);
     let native = native?;
     for (symbol, asset) in &assets {
         if (*symbol == native) != asset.contract.is_none() {
@@ -124,6 +178,7 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
         format,
         chain_id,
         native,
+        tron_prices,
         max_fee: max_fee?,
         fee_window,
         max_top_up,
@@ -134,6 +189,41 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
         duties,
     };
     Some((name?, policy))
+}
+
+fn tron_prices(section: &Reader, format: AddressFormat) -> Option<TronPrices> {
+    match format {
+        AddressFormat::Evm => None,
+        AddressFormat::Tron => {
+            let default = TronPrices::DEFAULT;
+            let price = |key, default| section.within(key, default, 0..=MAX_PRICE_SUN);
+            Some(TronPrices {
+                bandwidth_sun: price("bandwidth_price_sun", default.bandwidth_sun),
+                activation_sun: price("activation_sun", default.activation_sun),
+            })
+        }
+    }
+}
+
+/// By selector, not by name: another name may hash to the same four bytes.
+fn check_duties(section: &Reader, duties: &[DutyRule], assets: &HashMap<AssetSymbol, AssetPolicy>) {
+    for duty in duties {
+        let token = assets.iter().find(|(_, asset)| asset.contract == Some(duty.contract));
+        let Some((symbol, _)) = token else { continue };
+        for method in PAYING_METHODS {
+            if duty.selectors.contains(&selector(method)) {
+                section.wrong(
+                    "duties",
+                    format!("`{method}` of {symbol} gives tokens away: that is a payment, not a duty"),
+                );
+            }
+        }
+    }
+}
+
+fn selector(method: &str) -> [u8; 4] {
+    let hash = alloy_primitives::keccak256(method.as_bytes());
+    [hash[0], hash[1], hash[2], hash[3]]
 }
 
 fn asset(symbol: &str, section: &Reader, format: AddressFormat) -> Option<(AssetSymbol, AssetPolicy)> {
@@ -196,8 +286,7 @@ fn duty(section: &Reader, format: AddressFormat) -> Option<DutyRule> {
         if !method.ends_with(')') || method.contains(' ') || !method.contains('(') {
             section.wrong("methods", format!("`{method}` is not a method such as `claim(uint256)`"));
         }
-        let hash = alloy_primitives::keccak256(method.as_bytes());
-        selectors.insert([hash[0], hash[1], hash[2], hash[3]]);
+        selectors.insert(selector(method));
     }
     match Address::parse(format, &contract?) {
         Ok(contract) => Some(DutyRule { contract, selectors }),
@@ -257,6 +346,8 @@ impl FromStr for Format {
 mod tests {
     use super::*;
 
+    const TOKEN: &str = "0x5FbDB2315678afecb367f032d93F642f64180aa3";
+
     const GOOD: &str = r#"
         [seal]
         unseal_key = "correct horse battery staple"
@@ -283,7 +374,7 @@ mod tests {
         tiers = [{ approvals = 2 }]
         [[chains.bsc.duties]]
         contract = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
-        methods = ["transfer(address,uint256)"]
+        methods = ["claim(uint256)"]
         [chains.tron]
         address_format = "tron"
         native = "TRX"
@@ -305,8 +396,11 @@ mod tests {
         let approvals: Vec<u32> =
             [10u64, 11].into_iter().map(|amount| bnb.approvals_for(amount.into())).collect();
         assert_eq!(approvals, [1, 2]);
-        assert!(bsc.duties[0].selectors.contains(&[0xa9, 0x05, 0x9c, 0xbb]));
+        assert_eq!(bsc.duties[0].selectors, HashSet::from([[0x37, 0x96, 0x07, 0xf5]]));
         assert_eq!(config.policy.approvers["alice"].person, "alice");
+        let tron = &config.policy.chains[&"tron".parse::<ChainName>().expect("chain")];
+        assert_eq!((bsc.tron_prices, tron.tron_prices), (None, Some(TronPrices::DEFAULT)));
+        assert_eq!(config.policy.operation_groups, None);
     }
 
     #[test]
@@ -335,5 +429,59 @@ mod tests {
         let contract = "contract = \"0x5FbDB2315678afecb367f032d93F642f64180aa3\"\n        max_transaction";
         let mistakes = read(&GOOD.replace(contract, "max_transaction")).expect_err("refused");
         assert!(mistakes.contains("USDT"), "{mistakes}");
+    }
+
+    #[test]
+    fn no_duty_gives_a_listed_token_away() {
+        assert_eq!(selector("transfer(address,uint256)"), [0xa9, 0x05, 0x9c, 0xbb]);
+        for method in PAYING_METHODS {
+            let mistakes = read(&GOOD.replace("claim(uint256)", method)).expect_err(method);
+            assert!(mistakes.contains("chains.bsc.duties") && mistakes.contains(method), "{mistakes}");
+        }
+        // A contract that is no asset may have methods of any name.
+        let elsewhere = GOOD.replace("claim(uint256)", "transfer(address,uint256)").replacen(
+            &format!("[[chains.bsc.duties]]\n        contract = \"{TOKEN}\""),
+            "[[chains.bsc.duties]]\n        contract = \"0x70997970C51812dc3A010C7d01b50e0d17dc79C8\"",
+            1,
+        );
+        read(&elsewhere).expect("read");
+    }
+
+    #[test]
+    fn one_network_has_one_name() {
+        let twin =
+            "[chains.bnb]\naddress_format = \"evm\"\nchain_id = 56\nnative = \"BNB\"\nmax_fee = \"1\"\n";
+        let mistakes = read(&format!("{GOOD}\n{twin}")).expect_err("refused");
+        assert!(mistakes.contains("bnb and bsc both have chain_id 56"), "{mistakes}");
+        read(&format!("{GOOD}\n{}", twin.replace("56", "57"))).expect("another network");
+        let tron = "[chains.nile]\naddress_format = \"tron\"\nnative = \"TRX\"\nmax_fee = \"1\"\n";
+        let mistakes = read(&format!("{GOOD}\n{tron}")).expect_err("refused");
+        assert!(mistakes.contains("nile and tron"), "{mistakes}");
+    }
+
+    #[test]
+    fn groups_for_sweeps_are_listed_by_their_first_address() {
+        let listing = |list: &str| GOOD.replace("[policy]", &format!("[policy]\noperation_groups = {list}"));
+        let address = Address::parse(AddressFormat::Evm, TOKEN).expect("address");
+        let other = Address::from_body(AddressFormat::Evm, [7; 20]);
+        let policy = read(&listing(&format!("[\"{TOKEN}\"]"))).expect("read").policy;
+        assert!(policy.admits_group(&address) && !policy.admits_group(&other));
+        let none = read(&listing("[]")).expect("read").policy;
+        assert!(!none.admits_group(&address), "an empty list admits none");
+        assert!(read(GOOD).expect("read").policy.admits_group(&other), "no list admits all");
+        let mistakes = read(&listing("[\"hot\"]")).expect_err("refused");
+        assert!(mistakes.contains("policy.operation_groups"), "{mistakes}");
+    }
+
+    #[test]
+    fn prices_of_tron_are_tron_s() {
+        let priced = |chain: &str, line: &str| {
+            read(&GOOD.replace(&format!("[chains.{chain}]"), &format!("[chains.{chain}]\n{line}")))
+        };
+        let config = priced("tron", "bandwidth_price_sun = 140\nactivation_sun = 7").expect("read");
+        let tron = &config.policy.chains[&"tron".parse::<ChainName>().expect("chain")];
+        assert_eq!(tron.tron_prices, Some(TronPrices { bandwidth_sun: 140, activation_sun: 7 }));
+        let mistakes = priced("bsc", "bandwidth_price_sun = 140").expect_err("refused");
+        assert!(mistakes.contains("bandwidth_price_sun"), "{mistakes}");
     }
 }

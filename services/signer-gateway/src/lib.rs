@@ -56,7 +56,19 @@ impl service::Service for SignerGateway {
         let groups = Arc::new(Groups::new(ctx.pool(), config.kdf));
         let (gateway, clerk) =
             rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy, config.ledger_timeout);
-        ctx.spawn("ledger", |stop| clerk.run(stop));
+        // Not the service's own signal: calls are still answered for a while after that, and must find their ledger. It ends
+        // when this function does, which is when the last call was answered.
+        let answered = CancellationToken::new();
+        let _ledger = answered.clone().drop_guard();
+        ctx.spawn("ledger", |stop| async move {
+            clerk.run(answered).await?;
+            // A start that fails ends the ledger first; that is no failure of its own.
+            stop.cancelled().await;
+            Ok::<(), signing::LedgerStopped>(())
+        });
+        let freezes = gateway.freezes();
+        ctx.spawn("freezes", |stop| freezes.tell(stop));
+        warn_if_open(&config);
         let changes = ctx.config_changes();
         ctx.spawn("policy reload", |stop| announce(changes, stop));
         if let Some(key) = &config.unseal_key {
@@ -84,8 +96,19 @@ async fn announce(
     while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
         let config = Arc::clone(&changes.borrow_and_update());
         tracing::info!(chains = config.policy.chains.len(), "signing policy replaced");
+        warn_if_open(&config);
     }
     Ok(())
+}
+
+/// Without the list, whoever has an operator's key can import a group of their own and have everything swept there.
+fn warn_if_open(config: &Config) {
+    if config.policy.operation_groups.is_none() {
+        tracing::warn!(
+            "policy.operation_groups is not set: sweeps may go to every operation group that an operator imports, without limit; \
+             list the first EVM address of each group that is yours"
+        );
+    }
 }
 
 /// A wrong key ends the start; a database that is away is waited for.

@@ -16,7 +16,8 @@ use zeroize::Zeroizing;
 
 use crate::audit::Audit;
 use crate::freeze::Freezes;
-use crate::group::Groups;
+use crate::group::{FreshGroup, Groups};
+use crate::policy::Asker;
 use crate::signing::{PolicySource, Signing};
 use crate::wallet::Wallets;
 
@@ -41,10 +42,15 @@ impl Gateway {
         patience: Duration,
     ) -> (Self, crate::signing::Clerk) {
         let (signing, clerk) = Signing::new(pool.clone(), Arc::clone(&groups), policy.clone(), patience);
-        let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy);
-        let freezes = Freezes::new(pool.clone());
+        let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy.clone());
+        let freezes = Freezes::new(pool.clone(), policy);
         let audit = Audit::new(pool);
         (Self { groups, signing, wallets, freezes, audit }, clerk)
+    }
+
+    /// The kill switch, whose state somebody has to tell.
+    pub(crate) fn freezes(&self) -> Freezes {
+        self.freezes.clone()
     }
 }
 
@@ -58,9 +64,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SignTransactionRequest>,
     ) -> Result<Response<pb::SignTransactionResponse>, Status> {
-        let caller = name(&request)?;
+        let asker = Asker::new(::rpc::caller(&request)?);
         let parsed = parse::signing_request(request.into_inner())?;
-        let signed = self.signing.sign(&caller, parsed).await.map_err(status::signing)?;
+        let signed = self.signing.sign(&asker, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::signed(signed)))
     }
 
@@ -68,9 +74,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SignTransactionsRequest>,
     ) -> Result<Response<pb::SignTransactionsResponse>, Status> {
-        let caller = name(&request)?;
+        let asker = Asker::new(::rpc::caller(&request)?);
         let parsed = parse::signing_requests(request.into_inner())?;
-        let outcomes = many::sign(&self.signing, &caller, parsed).await;
+        let outcomes = many::sign(&self.signing, &asker, parsed).await;
         Ok(Response::new(pb::SignTransactionsResponse { outcomes }))
     }
 
@@ -78,9 +84,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SimulatePolicyRequest>,
     ) -> Result<Response<pb::SimulatePolicyResponse>, Status> {
-        let caller = name(&request)?;
+        let asker = Asker::simulating(::rpc::caller(&request)?);
         let parsed = parse::simulation(request.into_inner())?;
-        let simulation = self.signing.simulate(&caller, parsed).await.map_err(status::signing)?;
+        let simulation = self.signing.simulate(&asker, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::simulation(simulation)))
     }
 
@@ -92,10 +98,10 @@ impl SignerService for Gateway {
         let request = request.into_inner();
         let (group_name, purpose) = parse::new_group(&request.name, &request.purpose)?;
         let words = if request.words == 0 { 24 } else { request.words };
-        let created =
-            self.groups.create(&caller, &group_name, purpose, words).await.map_err(status::group)?;
-        let recovery_phrase = if request.reveal_phrase { created.1.to_string() } else { String::new() };
-        let group = Some(show::group(created.0));
+        let new = FreshGroup { name: &group_name, purpose, words, reveal: request.reveal_phrase };
+        let (group, phrase) = self.groups.create(&caller, &new).await.map_err(status::group)?;
+        let recovery_phrase = phrase.map(|phrase| phrase.to_string()).unwrap_or_default();
+        let group = Some(show::group(group));
         Ok(Response::new(pb::CreateWalletGroupResponse { group, recovery_phrase }))
     }
 

@@ -64,7 +64,8 @@ pub enum Parameters {
 }
 
 impl Parameters {
-    /// The most this transaction can cost in the chain's own asset, beside what it moves.
+    /// The most its gas or its energy can cost in the chain's own asset. On TRON more is burnt besides: see
+    /// [`Unsigned::bandwidth`].
     pub fn max_cost(&self) -> RawAmount {
         match self {
             Self::Evm(evm) => evm.max_cost(),
@@ -142,6 +143,14 @@ impl Unsigned {
         match self.body {
             Body::Evm(_) => None,
             Body::Tron(_) => Some(TxHash(self.digest)),
+        }
+    }
+
+    /// Bytes for which TRON counts bandwidth once it is signed; nothing on EVM chains, where gas pays for them.
+    pub fn bandwidth(&self) -> u64 {
+        match &self.body {
+            Body::Evm(_) => 0,
+            Body::Tron(raw) => tron::bandwidth(raw),
         }
     }
 

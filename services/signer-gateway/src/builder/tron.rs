@@ -13,6 +13,11 @@ const MAX_LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
 /// The network's own ceiling for energy burnt by one transaction: 15,000 TRX.
 const MAX_FEE_LIMIT_SUN: i64 = 15_000_000_000;
 
+/// `r || s || v`.
+const SIGNATURE_BYTES: usize = 65;
+/// What the network adds to the signed bytes when it counts bandwidth: room for a result.
+const RESULT_BYTES: usize = 64;
+
 /// Numbers a TRON transaction needs beside its intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TronParameters {
@@ -154,6 +159,14 @@ fn tron(address: Address, field: &'static str) -> Result<Address, BuildError> {
 
 pub(super) fn digest(raw: &[u8]) -> [u8; 32] {
     Sha256::digest(raw).into()
+}
+
+/// The bandwidth that these raw data take once they are signed.
+pub(super) fn bandwidth(raw: &[u8]) -> u64 {
+    let field = |tag, bytes: usize| {
+        prost::encoding::key_len(tag) + prost::encoding::encoded_len_varint(bytes as u64) + bytes
+    };
+    (field(1, raw.len()) + field(2, SIGNATURE_BYTES) + RESULT_BYTES) as u64
 }
 
 /// Wraps the raw data, byte for byte as it was hashed, and the signature.

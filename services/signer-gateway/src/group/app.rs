@@ -10,7 +10,7 @@ use types::{Address, AddressFormat, WalletGroupId};
 use zeroize::Zeroizing;
 
 use super::repo::{NewGroup, StoredGroup};
-use super::{DerivedAddress, Group, GroupError, GroupName, repo};
+use super::{DerivedAddress, FreshGroup, Group, GroupError, GroupName, repo};
 use crate::audit::{self, Decision, Draft};
 use crate::keys::{Coin, Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
 use crate::policy::GroupPurpose;
@@ -58,7 +58,8 @@ impl Groups {
         self.seal.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Opens the seal and takes every group's keys into memory. The first unseal key ever given founds the keyring.
+    /// Opens the seal and takes every group's keys into memory: of all groups, or of none. The first unseal key ever given founds
+    /// the keyring.
     pub async fn unseal(&self, caller: &str, unseal_key: Zeroizing<String>) -> Result<usize, GroupError> {
         let _one = self.unsealing.lock().await;
         let seal = match self.open_keyring(unseal_key).await {
@@ -76,10 +77,14 @@ impl Groups {
         let detail = json!({"groups": groups.len()});
         // The log comes first: keys that nobody was told of must not become usable.
         self.note(draft(caller, "unseal", Decision::Allowed, "unseal.opened", &detail)).await?;
+        // One group that does not open, or a caller that goes away, must not leave the keys of the others behind. A gateway that
+        // was open before stays as it was.
+        let mut unfinished = Unfinished { ring: &self.ring, wipes: self.is_sealed() };
         for stored in &groups {
             self.open_group(&opened, stored).await?;
         }
         *self.seal.write().unwrap_or_else(PoisonError::into_inner) = Some(opened);
+        unfinished.wipes = false;
         tracing::info!(groups = groups.len(), caller, "unsealed");
         Ok(groups.len())
     }
@@ -119,17 +124,16 @@ impl Groups {
         self.ring.clear();
     }
 
-    /// Makes a group with a fresh seed. The phrase is returned for the caller to show once or to wipe.
+    /// Makes a group with a fresh seed. The phrase is returned if it was asked for, which the log tells.
     pub async fn create(
         &self,
         caller: &str,
-        name: &GroupName,
-        purpose: GroupPurpose,
-        words: u32,
-    ) -> Result<(Group, Zeroizing<String>), GroupError> {
-        let (seed, phrase) = seed_from_random(words)?;
-        let draft = Intake { caller, name, purpose, action: "create_group" };
-        Ok((self.store(&draft, &seed).await?, phrase))
+        fresh: &FreshGroup<'_>,
+    ) -> Result<(Group, Option<Zeroizing<String>>), GroupError> {
+        let (seed, phrase) = seed_from_random(fresh.words)?;
+        let FreshGroup { name, purpose, reveal, .. } = *fresh;
+        let draft = Intake { caller, name, purpose, action: "create_group", reveals: reveal };
+        Ok((self.store(&draft, &seed).await?, reveal.then_some(phrase)))
     }
 
     /// Makes a group from a phrase. The same name and phrase give the same group.
@@ -141,7 +145,7 @@ impl Groups {
         phrase: &Phrase,
     ) -> Result<Group, GroupError> {
         let seed = seed_from_phrase(&phrase.words, &phrase.passphrase)?;
-        let draft = Intake { caller, name, purpose, action: "import_group" };
+        let draft = Intake { caller, name, purpose, action: "import_group", reveals: false };
         match self.store(&draft, &seed).await {
             Err(GroupError::Exists("name")) => self.existing(&draft, &seed).await,
             other => other,
@@ -181,6 +185,7 @@ impl Groups {
             "name": intake.name.as_str(),
             "purpose": intake.purpose.as_str(),
             "first_address": fingerprint,
+            "phrase_revealed": intake.reveals,
         });
         let draft = draft(intake.caller, intake.action, Decision::Allowed, "group.stored", &detail);
         audit::append_in(&mut tx, vec![draft]).await?;
@@ -214,6 +219,12 @@ impl Groups {
             addresses.push(DerivedAddress { index, address, path: coin(format).path(index) });
         }
         Ok(addresses)
+    }
+
+    /// The first EVM address of a group, derived and not read: the name by which a configuration lists it.
+    pub async fn first_address(&self, group: WalletGroupId) -> Result<Address, GroupError> {
+        let (key, _) = self.wallet(group, AddressFormat::Evm, 0).await?;
+        Ok(Address::from_body(AddressFormat::Evm, key.address_body()))
     }
 
     /// A wallet's key and what its group may do.
@@ -296,6 +307,22 @@ struct Intake<'a> {
     name: &'a GroupName,
     purpose: GroupPurpose,
     action: &'static str,
+    /// Whether somebody gets to see the phrase.
+    reveals: bool,
+}
+
+/// An unsealing under way. Dropped before its end, it wipes what was opened so far.
+struct Unfinished<'a> {
+    ring: &'a KeyRing,
+    wipes: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.wipes {
+            self.ring.clear();
+        }
+    }
 }
 
 fn coin(format: AddressFormat) -> Coin {

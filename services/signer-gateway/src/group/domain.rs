@@ -27,6 +27,19 @@ impl GroupName {
     }
 }
 
+/// A group to be made from the system's randomness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreshGroup<'a> {
+    /// Its name.
+    pub name: &'a GroupName,
+    /// What its keys may do.
+    pub purpose: GroupPurpose,
+    /// Words of its phrase: 12 or 24.
+    pub words: u32,
+    /// Whether the phrase is handed out, this once. The log tells.
+    pub reveal: bool,
+}
+
 /// A seed from which wallets are derived, without the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {

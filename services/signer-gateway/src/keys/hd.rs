@@ -126,8 +126,13 @@ impl Node {
             hmac_sha512(self.chain_code.as_slice(), &[public, &number])
         };
         let mut derived = Self::split(digest);
-        let tweak = Scalar::from_be_bytes(*derived.key).map_err(|_| KeyError::OutOfRange)?;
-        let mut sum = secret_key(&self.key)?.add_tweak(&tweak).map_err(|_| KeyError::OutOfRange)?;
+        let mut tweak = Scalar::from_be_bytes(*derived.key).map_err(|_| KeyError::OutOfRange)?;
+        // Both are copies that know nothing of wiping; whoever has the tweak and the child has the parent.
+        let mut parent = secret_key(&self.key)?;
+        let sum = parent.add_tweak(&tweak);
+        parent.non_secure_erase();
+        tweak.non_secure_erase();
+        let mut sum = sum.map_err(|_| KeyError::OutOfRange)?;
         derived.key.copy_from_slice(sum.as_ref());
         sum.non_secure_erase();
         Ok(derived)

@@ -10,7 +10,7 @@ use types::{PaymentDigest, approval_message};
 use super::{CheckedSignatures, Claim, Policy, Refusal, Rule};
 
 /// More approvals than any policy needs; bounds the work a hostile request causes.
-const MAX_PROOFS: usize = 32;
+const MAX_PROOFS: usize = types::MOST_APPROVALS as usize;
 
 /// One approver's consent as it arrived: nothing in it is believed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

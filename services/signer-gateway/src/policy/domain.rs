@@ -1,6 +1,7 @@
 //! The signer's own configuration of what may be signed, after parsing. A caller cannot change any of it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::VerifyingKey;
@@ -66,6 +67,20 @@ pub struct DutyRule {
     pub selectors: HashSet<[u8; 4]>,
 }
 
+/// What TRON burns beside the energy that a fee limit bounds. The signer sees no chain, so these are settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TronPrices {
+    /// For one byte of bandwidth.
+    pub bandwidth_sun: u64,
+    /// For opening the receiver's account.
+    pub activation_sun: u64,
+}
+
+impl TronPrices {
+    /// The main network's: 1,000 sun a byte; 1 TRX and another 0.1 TRX for a new account.
+    pub const DEFAULT: Self = Self { bandwidth_sun: 1_000, activation_sun: 1_100_000 };
+}
+
 /// What is admitted on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainPolicy {
@@ -75,6 +90,8 @@ pub struct ChainPolicy {
     pub chain_id: Option<u64>,
     /// Symbol of its own asset.
     pub native: AssetSymbol,
+    /// What is burnt beside the fee limit; none on EVM chains.
+    pub tron_prices: Option<TronPrices>,
     /// The most one transaction may cost in fees.
     pub max_fee: RawAmount,
     /// The most all transactions may cost in fees over time.
@@ -104,4 +121,13 @@ pub struct Policy {
     pub confirmation_keys: Vec<VerifyingKey>,
     /// Approvals that live longer than this are refused.
     pub max_approval_validity: Duration,
+    /// The operation groups in which sweeps may end, by their first EVM address; none: all of them.
+    pub operation_groups: Option<Arc<HashSet<Address>>>,
+}
+
+impl Policy {
+    /// Whether sweeps may end in the operation group that begins with this address.
+    pub fn admits_group(&self, first_address: &Address) -> bool {
+        self.operation_groups.as_ref().is_none_or(|listed| listed.contains(first_address))
+    }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 /// The rules, in the order in which they are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
+    /// The caller's roles let it ask for this kind of thing.
+    Caller,
     /// The kill switch.
     Freeze,
     /// The job's lease epoch.
@@ -37,6 +39,7 @@ impl Rule {
     /// The rule's name, as simulations and audits spell it.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Caller => "caller",
             Self::Freeze => "freeze",
             Self::Fence => "fence",
             Self::Idempotency => "idempotency",

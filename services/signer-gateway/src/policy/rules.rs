@@ -2,6 +2,9 @@
 //! addresses and the signatures alone. What needs the ledger (usage, registered wallets, expiry) is handed on in
 //! the [`Assessment`].
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use types::{Address, PaymentDigest, RawAmount};
 
 use super::approvals::Consent;
@@ -40,6 +43,8 @@ pub(crate) struct Derived {
     pub(crate) purpose: GroupPurpose,
     /// Address and group purpose of a top-up's destination.
     pub(crate) top_up: Option<(Address, GroupPurpose)>,
+    /// Bytes for which TRON counts bandwidth; 0 on EVM chains.
+    pub(crate) bandwidth: u64,
 }
 
 /// An amount to be counted against a window, once per payment.
@@ -53,11 +58,28 @@ pub struct Charge {
     pub limit: WindowLimit,
 }
 
+/// Which registered wallets the present configuration admits as a sweep's destination: what was registered under an older one
+/// does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SweepTargets {
+    /// Whether the destination is listed as cold storage.
+    pub(crate) cold: bool,
+    /// Groups in which sweeps may end; none: all operation groups.
+    pub(crate) groups: Option<Arc<HashSet<Address>>>,
+}
+
+impl SweepTargets {
+    /// Whether sweeps may end in the group that begins with this address.
+    pub(crate) fn admit(&self, first_address: &Address) -> bool {
+        self.groups.as_ref().is_none_or(|listed| listed.contains(first_address))
+    }
+}
+
 /// What the ledger must know about the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Registration {
-    /// A sweep: only to a registered operation wallet.
-    Required,
+    /// A sweep: only to a registered operation wallet among these.
+    Required(SweepTargets),
     /// A withdrawal: never to one of them.
     Forbidden,
     /// Decided already.
@@ -77,6 +99,8 @@ pub struct Assessment {
     pub charge: Option<Charge>,
     /// Counter and limit of the chain's fees.
     pub fee_limit: Option<WindowLimit>,
+    /// The most the transaction can cost in the chain's own asset, beside what it moves.
+    pub max_cost: RawAmount,
     /// Replacements per nonce.
     pub max_bumps: u32,
     pub(crate) registration: Registration,
@@ -97,6 +121,7 @@ pub(crate) fn assess(
         void: None,
         charge: None,
         fee_limit: None,
+        max_cost: RawAmount::MAX,
         max_bumps: 0,
         registration: Registration::Irrelevant,
     };
@@ -109,13 +134,14 @@ pub(crate) fn assess(
     assessment.max_bumps = chain.max_bumps;
     assessment.fee_limit = chain.fee_window;
     assessment.charge = charge(chain, asset, request);
-    assessment.registration = registration(request);
+    assessment.max_cost = max_cost(chain, request, derived);
+    assessment.registration = registration(policy, chain, request);
     let outcomes = [
         (Rule::Chain, chain_rule(chain, request)),
         (Rule::Source, source_rule(request, derived)),
         (Rule::Asset, asset_rule(chain, asset, request)),
         (Rule::Destination, destination_rule(chain, request, derived)),
-        (Rule::Fee, fee_rule(chain, request)),
+        (Rule::Fee, fee_rule(chain, assessment.max_cost)),
         (Rule::LimitTransaction, transaction_limit_rule(chain, asset, request)),
         (Rule::Approvals, approvals_rule(policy, request, checked, &mut assessment.quorum)),
         (Rule::VoidAttestation, void_rule(policy, request, &mut assessment.void)),
@@ -239,8 +265,21 @@ fn destination_rule(chain: &ChainPolicy, request: &SigningRequest, derived: &Der
     }
 }
 
-fn fee_rule(chain: &ChainPolicy, request: &SigningRequest) -> Outcome {
-    let cost = request.parameters.max_cost();
+/// TRON burns bandwidth and opens accounts outside of the fee limit. Staked and free bandwidth is not counted on: the signer
+/// cannot see it.
+fn max_cost(chain: &ChainPolicy, request: &SigningRequest, derived: &Derived) -> RawAmount {
+    let limited = request.parameters.max_cost();
+    let Some(prices) = chain.tron_prices else { return limited };
+    let activation = match request.action {
+        Action::Transfer { .. } => prices.activation_sun,
+        // A token's ledger opens no account, and what it costs is energy.
+        Action::TokenTransfer { .. } | Action::Cancellation | Action::ContractCall { .. } => 0,
+    };
+    let besides = derived.bandwidth.saturating_mul(prices.bandwidth_sun).saturating_add(activation);
+    limited.checked_add(RawAmount::from(besides)).unwrap_or(RawAmount::MAX)
+}
+
+fn fee_rule(chain: &ChainPolicy, cost: RawAmount) -> Outcome {
     if cost > chain.max_fee {
         let detail = format!("may cost {cost}, more than {}", chain.max_fee);
         return Err(Refusal::of_field(Rule::Fee, "fee.cap", "parameters", detail));
@@ -324,10 +363,13 @@ fn charge(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &SigningReq
     Some(Charge { counter, amount, limit })
 }
 
-fn registration(request: &SigningRequest) -> Registration {
+fn registration(policy: &Policy, chain: &ChainPolicy, request: &SigningRequest) -> Registration {
     match (&request.purpose, request.cancels()) {
         (_, true) => Registration::Irrelevant,
-        (Purpose::Sweep { .. }, false) => Registration::Required,
+        (Purpose::Sweep { .. }, false) => Registration::Required(SweepTargets {
+            cold: request.transfer().is_some_and(|(to, _)| chain.cold_storage.contains(&to)),
+            groups: policy.operation_groups.clone(),
+        }),
         (Purpose::Withdrawal { .. }, false) => Registration::Forbidden,
         (Purpose::TopUp { .. } | Purpose::Duty { .. }, false) => Registration::Irrelevant,
     }

@@ -9,12 +9,13 @@ use tracing::Span;
 
 use super::parse::Item;
 use super::{show, status};
+use crate::policy::Asker;
 use crate::signing::Signing;
 
 /// Signs those that can be read, and answers all in their order.
 pub(super) async fn sign(
     signing: &Signing,
-    caller: &str,
+    asker: &Asker,
     items: Vec<Item>,
 ) -> Vec<pb::SignTransactionsOutcome> {
     let (mut readable, mut spans, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
@@ -29,7 +30,7 @@ pub(super) async fn sign(
             Err(refusal) => refusals.push(Some(refusal)),
         }
     }
-    let mut answers = signing.sign_many(caller, readable).await.into_iter();
+    let mut answers = signing.sign_many(asker, readable).await.into_iter();
     let mut next = || match answers.next() {
         Some(Ok(signed)) => Ok(show::signed(signed)),
         Some(Err(error)) => Err(status::signing(error)),

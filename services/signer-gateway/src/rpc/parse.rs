@@ -22,6 +22,8 @@ use crate::wallet::OperationWallet;
 
 /// Longest text that names an attempt or a duty.
 const MAX_NAME: usize = 128;
+/// Longest name of a person; the log keeps it with every decision.
+const MAX_PERSON: usize = 1_000;
 /// Requests in one call; as many as share a commit.
 const MAX_TOGETHER: usize = 256;
 /// Addresses derived per call.
@@ -185,6 +187,14 @@ fn purpose_of(wire: Kind, job: JobId) -> Result<Purpose, Status> {
             let requested_by = it.requested_by;
             if requested_by.is_empty() {
                 return Err(missing("authorization.withdrawal.requested_by"));
+            }
+            for (field, name) in [
+                ("authorization.withdrawal.requested_by", &requested_by),
+                ("authorization.withdrawal.on_behalf_of", &it.on_behalf_of),
+            ] {
+                if name.len() > MAX_PERSON {
+                    return Err(invalid(field, "is longer than 1000 bytes"));
+                }
             }
             Ok(Purpose::Withdrawal {
                 id: value("authorization.withdrawal.withdrawal_id", &it.withdrawal_id)?,

@@ -47,6 +47,7 @@ fn refused(refusal: &Refusal) -> Status {
             return wire::already_exists(&reason, refusal.field.unwrap_or("request"), &refusal.detail);
         }
         Rule::LimitWindow => return wire::resource_exhausted(&reason, &refusal.detail, LATER),
+        Rule::Caller => Code::PermissionDenied,
         // Somebody else holds the job: asking again with this epoch is futile.
         Rule::Fence => Code::Aborted,
         Rule::Freeze | Rule::PaymentGuard => Code::FailedPrecondition,
@@ -101,6 +102,9 @@ pub(super) fn wallet(error: WalletError) -> Status {
         WalletError::OtherAddress(_) => {
             wire::refusal(Code::PermissionDenied, "WALLET_OTHER_ADDRESS", error.to_string(), &[])
         }
+        WalletError::GroupNotListed(_) => {
+            wire::permission_denied("WALLET_GROUP_NOT_LISTED", error.to_string())
+        }
         WalletError::Purpose => wire::permission_denied("WALLET_PURPOSE", error.to_string()),
         WalletError::NotColdStorage => wire::permission_denied("WALLET_NOT_COLD_STORAGE", error.to_string()),
         WalletError::Exists(field) => wire::already_exists("WALLET_EXISTS", field, error.to_string()),
@@ -112,6 +116,7 @@ pub(super) fn wallet(error: WalletError) -> Status {
 
 pub(super) fn freeze(error: FreezeError) -> Status {
     match error {
+        FreezeError::UnknownChain(_) => wire::invalid("chain", error.to_string()),
         FreezeError::Reason => wire::invalid("reason", error.to_string()),
         FreezeError::Database(ref source) => database(source, &error),
     }

@@ -11,15 +11,18 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, Span};
 use types::{Address, TxHash};
 
+use super::detail;
 use super::facts::{Prepared, Record};
 use super::judge::{Ruling, judge};
 use super::ledger::{Clerk, Ledger};
 use super::request::{Purpose, SigningRequest};
 use super::{SigningError, repo};
+use crate::audit::{self, Decision, Draft};
 use crate::builder::Unsigned;
 use crate::config::Config;
 use crate::group::Groups;
-use crate::policy::{CheckedSignatures, Derived, Finding, Policy, assess, claims};
+use crate::keys::WalletKey;
+use crate::policy::{Asker, CheckedSignatures, Derived, Finding, Policy, assess, claims};
 
 /// A transaction that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,17 +94,17 @@ impl Signing {
     /// Signs if every rule admits it. The answer leaves after the decision is durable.
     pub async fn sign(
         &self,
-        caller: &str,
+        asker: &Asker,
         request: SigningRequest,
     ) -> Result<SignedTransaction, SigningError> {
-        self.sign_checked(caller, request, &CheckedSignatures::default()).await
+        self.sign_checked(asker, request, &CheckedSignatures::default()).await
     }
 
     /// The same for many requests, each judged and answered for itself, in their order, and within its span. The approvers'
     /// signatures of all of them are checked together.
     pub async fn sign_many(
         &self,
-        caller: &str,
+        asker: &Asker,
         requests: Vec<(SigningRequest, Span)>,
     ) -> Vec<Result<SignedTransaction, SigningError>> {
         let policy = self.policy.current();
@@ -109,17 +112,24 @@ impl Signing {
         let checked = CheckedSignatures::together(claimed);
         let signing = requests
             .into_iter()
-            .map(|(request, span)| self.sign_checked(caller, request, &checked).instrument(span));
+            .map(|(request, span)| self.sign_checked(asker, request, &checked).instrument(span));
         join_all(signing).await
     }
 
     async fn sign_checked(
         &self,
-        caller: &str,
+        asker: &Asker,
         request: SigningRequest,
         checked: &CheckedSignatures,
     ) -> Result<SignedTransaction, SigningError> {
-        let prepared = self.prepare(caller, request, checked).await?;
+        let built = match self.build(&request).await {
+            Ok(built) => built,
+            Err(error) => {
+                self.note_early(asker, &request, &error).await?;
+                return Err(error);
+            }
+        };
+        let prepared = self.prepared(asker, request, built, checked);
         crash_point("signer.before_decision");
         let answer = self.ledger.decide(prepared).await;
         crash_point("signer.before_reply");
@@ -127,8 +137,9 @@ impl Signing {
     }
 
     /// Says what every rule would answer. Writes nothing, signs nothing.
-    pub async fn simulate(&self, caller: &str, request: SigningRequest) -> Result<Simulation, SigningError> {
-        let prepared = self.prepare(caller, request, &CheckedSignatures::default()).await?;
+    pub async fn simulate(&self, asker: &Asker, request: SigningRequest) -> Result<Simulation, SigningError> {
+        let built = self.build(&request).await?;
+        let prepared = self.prepared(asker, request, built, &CheckedSignatures::default());
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
         let (facts, _) = repo::load_in(&mut connection, &[&prepared]).await?;
         let judgement = judge(&facts, &prepared);
@@ -139,33 +150,73 @@ impl Signing {
         Ok(Simulation { allowed, findings: judgement.findings })
     }
 
-    async fn prepare(
-        &self,
-        caller: &str,
-        request: SigningRequest,
-        checked: &CheckedSignatures,
-    ) -> Result<Prepared, SigningError> {
-        let (key, purpose) = self.groups.wallet(request.group, request.from.format(), request.index).await?;
-        let from = Address::from_body(request.from.format(), key.address_body());
+    /// What the signer itself makes of a request: the key, the addresses, the transaction.
+    async fn build(&self, request: &SigningRequest) -> Result<Built, SigningError> {
+        let format = request.from.format();
+        let (key, purpose) = self.groups.wallet(request.group, format, request.index).await?;
+        let from = Address::from_body(format, key.address_body());
         let top_up = match request.purpose {
             Purpose::TopUp { group, index } => {
-                let (wallet, purpose) = self.groups.wallet(group, request.from.format(), index).await?;
-                Some((Address::from_body(request.from.format(), wallet.address_body()), purpose))
+                let (wallet, purpose) = self.groups.wallet(group, format, index).await?;
+                Some((Address::from_body(format, wallet.address_body()), purpose))
             }
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. } => None,
         };
         let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
+        let derived = Derived { from, purpose, top_up, bandwidth: unsigned.bandwidth() };
+        Ok(Built { key, derived, unsigned })
+    }
+
+    fn prepared(
+        &self,
+        asker: &Asker,
+        request: SigningRequest,
+        built: Built,
+        checked: &CheckedSignatures,
+    ) -> Prepared {
         let policy = self.policy.current();
-        let assessment = assess(&policy, &request, &Derived { from, purpose, top_up }, checked);
+        let assessment = assess(&policy, &request, &built.derived, checked);
         let payment = request.payment();
-        Ok(Prepared {
-            caller: caller.to_owned(),
+        Prepared {
+            asker: asker.clone(),
             texts: request.texts(&payment),
             payment,
             request,
             assessment,
-            unsigned,
-            key,
-        })
+            unsigned: built.unsigned,
+            key: built.key,
+        }
     }
+
+    /// Writes down that no transaction came of a request. It is answered only afterwards, like everything that was decided.
+    async fn note_early(
+        &self,
+        asker: &Asker,
+        request: &SigningRequest,
+        error: &SigningError,
+    ) -> Result<(), SigningError> {
+        let Some(reason) = error.early_reason() else { return Ok(()) };
+        let canonical = request.texts(&request.payment()).canonical;
+        let explanation = detail::quoted(&::rpc::error::chain(error));
+        let draft = Draft {
+            caller: asker.name().to_owned(),
+            action: "sign",
+            decision: Decision::Refused,
+            reason: reason.to_owned(),
+            detail: detail::of(request, &canonical, &format!(",\"explanation\":{explanation}")),
+        };
+        let mut tx = db::begin(&self.pool).await.map_err(SigningError::Ledger)?;
+        audit::append_in(&mut tx, vec![draft]).await.map_err(SigningError::Ledger)?;
+        tx.commit().await.map_err(SigningError::Ledger)?;
+        metrics::counter!("bursar_signer_requests_total", "outcome" => "refused", "reason" => reason)
+            .increment(1);
+        Ok(())
+    }
+}
+
+/// A request's transaction, and what it was made from.
+struct Built {
+    key: WalletKey,
+    derived: Derived,
+    unsigned: Unsigned,
 }

@@ -37,6 +37,22 @@ pub enum SigningError {
 }
 
 impl SigningError {
+    /// Stable reason for the log, where a request is refused before the rules are asked. None for what the rules decided, and for
+    /// what is no decision.
+    pub(super) fn early_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Build(_) => Some("request.build"),
+            Self::UnknownGroup(_) => Some("request.unknown_group"),
+            Self::Key(_) => Some("request.derivation_index"),
+            Self::Refused(_)
+            | Self::Sealed
+            | Self::Ledger(_)
+            | Self::LedgerUnavailable
+            | Self::Overloaded
+            | Self::Corrupt(_) => None,
+        }
+    }
+
     /// Whether the same request may succeed later without anybody changing it.
     pub fn retry(&self) -> bool {
         match self {

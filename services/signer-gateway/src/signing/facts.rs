@@ -10,7 +10,7 @@ use types::{Address, ChainName, JobId, RawAmount, TxHash};
 use crate::builder::Unsigned;
 use crate::guard::{Entry, PaymentKey, Slot, SlotOwner, Step};
 use crate::keys::WalletKey;
-use crate::policy::Assessment;
+use crate::policy::{Asker, Assessment};
 
 use super::request::{SigningRequest, Texts};
 
@@ -20,7 +20,7 @@ pub(crate) const ALL_CHAINS: &str = "*";
 /// A request that was parsed, built and assessed, and waits for its judgement.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) caller: String,
+    pub(crate) asker: Asker,
     pub(crate) request: SigningRequest,
     pub(crate) payment: PaymentKey,
     pub(crate) texts: Texts,
@@ -57,6 +57,18 @@ pub(crate) struct Remembered {
     pub(crate) signed: Vec<TxHash>,
 }
 
+/// A registered operation wallet, as far as a sweep to it is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// No key of it is here.
+    ColdStorage,
+    /// Derived from the group that begins with this address.
+    Group {
+        /// First EVM address of the group.
+        first_address: Address,
+    },
+}
+
 /// A nonce of a wallet on a chain.
 pub(crate) type NonceKey = (ChainName, Address, u64);
 /// A counter of a chain.
@@ -72,7 +84,7 @@ pub(crate) struct Facts {
     pub(crate) payments: HashMap<PaymentKey, Remembered>,
     pub(crate) owners: HashMap<NonceKey, SlotOwner>,
     pub(crate) fences: HashMap<JobId, u64>,
-    pub(crate) registered: HashSet<(ChainName, Address)>,
+    pub(crate) registered: HashMap<(ChainName, Address), Registered>,
     pub(crate) usage: HashMap<CounterKey, RawAmount>,
 }
 
@@ -95,7 +107,7 @@ impl Facts {
             payments: HashMap::new(),
             owners: HashMap::new(),
             fences: HashMap::new(),
-            registered: HashSet::new(),
+            registered: HashMap::new(),
             usage: HashMap::new(),
         }
     }

@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use types::RawAmount;
 
-use super::facts::{Facts, Grant, Prepared, Record};
+use super::facts::{Facts, Grant, Prepared, Record, Registered};
 use super::request::first_difference;
+use crate::builder::Parameters;
 use crate::guard::{Act, Bid, Entry, Evidence, Step, StepKind};
 use crate::policy::{Finding, Refusal, Registration, Rule};
 
 /// Counter of a chain's fees.
 pub(crate) const FEE_COUNTER: &str = "fee";
+
+/// How far back and ahead a TRON expiration may lie. The network takes none that is more than a day ahead, so one beyond that
+/// is a payment put by for later; one long past is no payment at all. The hour is for clocks that differ.
+const TRON_PAST_MS: i64 = 60 * 60 * 1000;
+const TRON_AHEAD_MS: i64 = 25 * 60 * 60 * 1000;
 
 /// What is to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +39,7 @@ pub(crate) struct Judgement {
 /// Asks every rule. The first refusal decides; the others are still heard, for simulations.
 pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     let mut findings = vec![
+        finding(Rule::Caller, caller_rule(prepared)),
         finding(Rule::Freeze, freeze_rule(facts, prepared)),
         finding(Rule::Fence, fence_rule(facts, prepared)),
         finding(Rule::Idempotency, idempotency_rule(facts, prepared)),
@@ -43,6 +50,7 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     }
     for known in &prepared.assessment.findings {
         findings.push(match (&known.outcome, known.rule) {
+            (Ok(_), Rule::Chain) => finding(Rule::Chain, chain_rule(facts, prepared)),
             (Ok(_), Rule::Destination) => finding(Rule::Destination, destination_rule(facts, prepared)),
             (Ok(_), Rule::Approvals) => finding(Rule::Approvals, approvals_rule(facts, prepared)),
             (Ok(_) | Err(_), _) => known.clone(),
@@ -70,6 +78,15 @@ type Outcome = Result<&'static str, Refusal>;
 
 fn finding(rule: Rule, outcome: Outcome) -> Finding {
     Finding { rule, outcome }
+}
+
+fn caller_rule(prepared: &Prepared) -> Outcome {
+    let purpose = &prepared.request.purpose;
+    if !prepared.asker.may_ask_for(purpose) {
+        let detail = format!("{} may not ask for a {}", prepared.asker.name(), purpose.name());
+        return Err(Refusal::of_field(Rule::Caller, "caller.purpose", "authorization.kind", detail));
+    }
+    Ok("the caller may ask for this")
 }
 
 fn freeze_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
@@ -138,6 +155,19 @@ fn contract_field(name: &str) -> &'static str {
     }
 }
 
+fn chain_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+    let Parameters::Tron(tron) = &prepared.request.parameters else {
+        return Ok("the parameters are of this chain");
+    };
+    let now_ms = facts.now.timestamp_millis();
+    let (first, last) = (now_ms - TRON_PAST_MS, now_ms + TRON_AHEAD_MS);
+    if !(first..=last).contains(&tron.expiration_ms) {
+        let detail = format!("{} does not lie between {first} and {last}", tron.expiration_ms);
+        return Err(Refusal::of_field(Rule::Chain, "tron.expiration", "tron.expiration_ms", detail));
+    }
+    Ok("the parameters are of this chain and of this time")
+}
+
 fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     let refuse = |reason, detail: &str| {
         Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail.to_owned()))
@@ -145,16 +175,27 @@ fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     let Some((to, _)) = prepared.request.transfer() else {
         return Ok("pays nobody");
     };
-    let registered = facts.registered.contains(&(prepared.request.chain.clone(), to));
-    match (prepared.assessment.registration, registered) {
-        (Registration::Required, true) => Ok("the destination is a registered operation wallet"),
-        (Registration::Required, false) => {
+    let registered = facts.registered.get(&(prepared.request.chain.clone(), to));
+    match (&prepared.assessment.registration, registered) {
+        (Registration::Required(targets), Some(registered)) => match registered {
+            Registered::ColdStorage if !targets.cold => {
+                refuse("destination.cold_storage", "the destination is not listed as cold storage any more")
+            }
+            Registered::Group { first_address } if !targets.admit(first_address) => {
+                refuse("destination.operation_group", "the destination's group is not listed for sweeps")
+            }
+            Registered::ColdStorage | Registered::Group { .. } => {
+                Ok("the destination is a registered operation wallet")
+            }
+        },
+        (Registration::Required(_), None) => {
             refuse("destination.sweep", "sweeps go to registered operation wallets only")
         }
-        (Registration::Forbidden, true) => {
+        // Whatever the configuration says now, it was ours when it was registered.
+        (Registration::Forbidden, Some(_)) => {
             refuse("destination.own", "withdrawals never go to an operation wallet of our own")
         }
-        (Registration::Forbidden, false) => Ok("the destination is not ours"),
+        (Registration::Forbidden, None) => Ok("the destination is not ours"),
         (Registration::Irrelevant, _) => Ok("the destination is derived here or listed"),
     }
 }
@@ -196,13 +237,15 @@ fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawA
         charges.push((charge.counter.clone(), charge.amount));
     }
     if prepared.assessment.fee_limit.is_some() {
-        let before = match step.kind {
-            StepKind::First | StepKind::NewSlot => RawAmount::ZERO,
-            StepKind::Same | StepKind::FeeBump | StepKind::Cancellation => {
-                known.map_or(RawAmount::ZERO, |known| cost(&known.entry.bid))
+        let cost = prepared.assessment.max_cost;
+        let grown = match step.kind {
+            StepKind::First | StepKind::NewSlot => cost,
+            // These very bytes were paid for when they were first signed.
+            StepKind::Same => RawAmount::ZERO,
+            StepKind::FeeBump | StepKind::Cancellation => {
+                cost.saturating_sub(known.map_or(RawAmount::ZERO, |known| bid_cost(&known.entry.bid)))
             }
         };
-        let grown = prepared.request.parameters.max_cost().saturating_sub(before);
         if !grown.is_zero() {
             charges.push((FEE_COUNTER.to_owned(), grown));
         }
@@ -210,7 +253,7 @@ fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawA
     charges
 }
 
-fn cost(bid: &Bid) -> RawAmount {
+fn bid_cost(bid: &Bid) -> RawAmount {
     RawAmount::from(bid.ceiling).checked_mul(bid.gas_limit).unwrap_or(RawAmount::MAX)
 }
 

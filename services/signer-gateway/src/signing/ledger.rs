@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::SigningError;
 use super::app::SignedTransaction;
+use super::detail::{self, quoted};
 use super::facts::{Facts, Grant, Prepared, Record};
 use super::judge::{Ruling, judge};
 use super::repo;
@@ -83,7 +84,7 @@ pub(crate) enum LedgerStopped {
 }
 
 impl Clerk {
-    /// Works on a thread of its own until told to stop. Among the tasks that serve requests each of the ledger's waits for
+    /// Works on a thread of its own until told to stop, which must not be before the last call was answered. Among the tasks that serve requests each of the ledger's waits for
     /// its database would end behind dozens of them, and everybody waits for the ledger.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), LedgerStopped> {
         let (done, ended) = oneshot::channel();
@@ -275,9 +276,10 @@ impl Session {
             .flat_map(|quorum| quorum.approvals.iter().map(|approval| quoted(&approval.approver)))
             .collect();
         let detail = format!(
-            ",\"tx_hash\":\"{}\",\"raw_sha256\":\"{raw_sha256}\",\"approvers\":[{}]",
+            ",\"tx_hash\":\"{}\",\"raw_sha256\":\"{raw_sha256}\",\"approvers\":[{}]{}",
             record.tx_hash,
-            approvers.join(",")
+            approvers.join(","),
+            prepared.request.void.as_ref().map(detail::attestation).unwrap_or_default()
         );
         let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.reason(), &detail);
         self.raise_fence(prepared);
@@ -332,24 +334,14 @@ impl Session {
 
     /// Appends an entry. `particulars` continues the JSON object that every signing decision has.
     fn note(&mut self, prepared: &Prepared, decision: Decision, reason: &str, particulars: &str) -> u64 {
-        let detail = format!(
-            "{{\"idempotency_key\":{},\"lease_epoch\":{},\"request\":{}{particulars}}}",
-            quoted(&prepared.request.idempotency_key),
-            prepared.request.lease_epoch,
-            prepared.texts.canonical
-        );
-        let caller = prepared.caller.clone();
+        let detail = detail::of(&prepared.request, &prepared.texts.canonical, particulars);
+        let caller = prepared.asker.name().to_owned();
         let draft = Draft { caller, action: "sign", decision, reason: reason.to_owned(), detail };
         let entry = self.head.append(self.facts.now, draft);
         let sequence = entry.sequence;
         self.entries.push(entry);
         sequence
     }
-}
-
-/// A text as JSON.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 fn record_metrics(answers: &[Answer], took: Duration) {

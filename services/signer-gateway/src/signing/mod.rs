@@ -3,6 +3,7 @@
 //! changed.
 
 mod app;
+mod detail;
 mod error;
 mod facts;
 mod judge;
@@ -13,5 +14,5 @@ mod writes;
 
 pub use app::{PolicySource, SignedTransaction, Signing, Simulation};
 pub use error::SigningError;
-pub(crate) use ledger::Clerk;
+pub(crate) use ledger::{Clerk, LedgerStopped};
 pub use request::{Purpose, SigningRequest, first_difference};

@@ -9,7 +9,7 @@ use types::{Address, RawAmount, TxHash};
 use uuid::Uuid;
 
 use super::SigningError;
-use super::facts::{CounterKey, Facts, Prepared, Record, Remembered};
+use super::facts::{CounterKey, Facts, Prepared, Record, Registered, Remembered};
 use super::judge::FEE_COUNTER;
 use crate::audit::{Hash, Head};
 use crate::guard::{Bid, Binding, Entry, PaymentKey, Slot, SlotOwner, State, Terms};
@@ -104,10 +104,23 @@ fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), Signi
     if let Some(epoch) = get::<Option<i64>>(row, "fence_epoch")? {
         facts.fences.insert(item.request.job, unsigned(epoch, "fence_epoch")?);
     }
-    if let (true, Some((to, _))) = (get::<bool>(row, "destination_registered")?, item.request.transfer()) {
-        facts.registered.insert((item.request.chain.clone(), to));
+    if let (Some(registered), Some((to, _))) = (registered_of(row)?, item.request.transfer()) {
+        facts.registered.insert((item.request.chain.clone(), to), registered);
     }
     Ok(())
+}
+
+fn registered_of(row: &PgRow) -> Result<Option<Registered>, SigningError> {
+    if !get::<bool>(row, "destination_registered")? {
+        return Ok(None);
+    }
+    let group: Option<Uuid> = get(row, "destination_group")?;
+    let first_address: Option<String> = get(row, "destination_first_address")?;
+    Ok(Some(match (group, first_address) {
+        (None, _) => Registered::ColdStorage,
+        (Some(_), Some(text)) => Registered::Group { first_address: parsed(&text, "fingerprint")? },
+        (Some(_), None) => return Err(SigningError::Corrupt("wallet_group_id")),
+    }))
 }
 
 fn record_of(row: &PgRow) -> Result<Option<Record>, SigningError> {

@@ -38,6 +38,9 @@ pub enum WalletError {
     /// Sweeps must not end in a deposit group.
     #[error("the group is not an operation group")]
     Purpose,
+    /// The configuration lists the groups in which sweeps may end, and this is none of them.
+    #[error("the group that begins with {0} is not listed in policy.operation_groups")]
+    GroupNotListed(Address),
     /// Not listed in the configuration.
     #[error("the address is not listed as cold storage")]
     NotColdStorage,
@@ -63,6 +66,7 @@ impl WalletError {
             Self::Format => Some("wallet.format"),
             Self::OtherAddress(_) => Some("wallet.other_address"),
             Self::Purpose => Some("wallet.purpose"),
+            Self::GroupNotListed(_) => Some("wallet.operation_group"),
             Self::NotColdStorage => Some("wallet.not_cold_storage"),
             Self::Exists(_) => Some("wallet.exists"),
             Self::Group(_) | Self::Database(_) | Self::Corrupt(_) => None,
@@ -78,6 +82,7 @@ impl WalletError {
             | Self::Format
             | Self::OtherAddress(_)
             | Self::Purpose
+            | Self::GroupNotListed(_)
             | Self::NotColdStorage
             | Self::Exists(_)
             | Self::Corrupt(_) => false,
@@ -153,9 +158,13 @@ impl Wallets {
         if address != wallet.address {
             return Err(WalletError::OtherAddress(address));
         }
-        match purpose {
-            GroupPurpose::Operation => Ok(()),
-            GroupPurpose::Deposit => Err(WalletError::Purpose),
+        if purpose != GroupPurpose::Operation {
+            return Err(WalletError::Purpose);
+        }
+        let first_address = self.groups.first_address(group).await?;
+        match policy.admits_group(&first_address) {
+            true => Ok(()),
+            false => Err(WalletError::GroupNotListed(first_address)),
         }
     }
 

@@ -1,5 +1,8 @@
 //! Operation wallets: the addresses to which sweeps may go. Owns their registration. Never registers an address on a
 //! caller's word: it is derived here from an operation group, or listed as cold storage in the configuration.
+//!
+//! Being registered is not enough: whether the configuration still lists the address or its group is asked again for every
+//! sweep, so that taking it out there ends it.
 
 mod app;
 mod repo;

@@ -1,8 +1,10 @@
 //! The log tells of everything, and no edit goes unseen.
 
+use proto::signer::v1 as pb;
 use signer_gateway::audit::{Head, verify};
 use signer_gateway::rpc::entry_from_wire;
 use sqlx::{AssertSqlSafe, Executor};
+use tonic::Code;
 
 use crate::support::*;
 
@@ -124,4 +126,71 @@ async fn a_signature_the_log_does_not_tell_of_is_found() {
     let report = gateway.verify(None).await;
     assert!(!report.intact);
     assert_eq!(report.first_bad_sequence, 5, "{}", report.problem);
+}
+
+#[tokio::test]
+async fn a_signature_the_log_tells_of_and_no_record_has_is_found() {
+    for sql in [
+        "DELETE FROM signing_records WHERE audit_sequence = 5",
+        "UPDATE signing_records SET payment = 'withdrawal/another' WHERE audit_sequence = 5",
+        "UPDATE signing_records SET tx_hash = sha256(tx_hash) WHERE audit_sequence = 5",
+        "UPDATE signing_records SET audit_sequence = 6 WHERE audit_sequence = 5",
+    ] {
+        let gateway = busy().await;
+        tamper(&gateway, sql).await;
+        let report = gateway.verify(None).await;
+        assert!(!report.intact, "{sql}");
+        assert_eq!(report.first_bad_sequence, 5, "{sql}: {}", report.problem);
+    }
+}
+
+#[tokio::test]
+async fn an_entry_tells_who_asked_and_on_whose_word_a_new_nonce_was_given() {
+    let gateway = Gateway::start().await;
+    let first = Withdrawal { on_behalf_of: "ulla".to_owned(), ..Withdrawal::new(&gateway, 0) };
+    let paid = gateway.sign(&first.request()).await.expect("signed");
+    let void = attestation(first.job, &[&paid.tx_hash], &confirmation());
+    let next = Withdrawal { attempt: 2, nonce: 1, void: Some(void.clone()), ..first.clone() };
+    gateway.sign(&next.request()).await.expect("a new nonce");
+    let entries = gateway.audit().await;
+    let detail = |back: usize| -> serde_json::Value {
+        serde_json::from_str(&entries[entries.len() - back].detail).expect("JSON")
+    };
+    for entry in [detail(1), detail(2)] {
+        assert_eq!((&entry["requested_by"], &entry["on_behalf_of"]), (&"rita".into(), &"ulla".into()));
+    }
+    assert!(detail(2).get("void_attestation").is_none());
+    assert_eq!(entries.last().expect("an entry").reason, "payment_guard.new_slot");
+    let told = &detail(1)["void_attestation"];
+    assert_eq!(told["job_id"], first.job.to_string());
+    assert_eq!(told["tx_hashes"], serde_json::json!([paid.tx_hash]));
+    assert_eq!(told["attested_at_s"], void.attested_at.expect("a time").seconds);
+    assert_eq!(told["signature"], hex::encode(&void.signature));
+    assert!(gateway.verify(None).await.intact);
+}
+
+#[tokio::test]
+async fn requests_of_which_no_transaction_comes_are_entries_too() {
+    let gateway = Gateway::start().await;
+    let withdrawal = Withdrawal::new(&gateway, 0);
+    let mut strange = withdrawal.request();
+    strange.wallet_group_id = types::WalletGroupId::new().to_string();
+    let mut deep = withdrawal.request();
+    deep.derivation_index = 1 << 31;
+    let mut empty = withdrawal.request();
+    if let Some(pb::sign_transaction_request::Parameters::Evm(it)) = empty.parameters.as_mut() {
+        it.gas_limit = 1;
+    }
+    for (request, code, reason) in [
+        (strange, Code::NotFound, "request.unknown_group"),
+        (deep, Code::InvalidArgument, "request.derivation_index"),
+        (empty, Code::InvalidArgument, "request.build"),
+    ] {
+        let status = gateway.sign(&request).await.expect_err(reason);
+        assert_eq!(status.code(), code, "{status:?}");
+        let last = gateway.audit().await.pop().expect("an entry");
+        assert_eq!((last.decision.as_str(), last.reason.as_str()), ("refused", reason));
+        assert!(last.detail.contains(&request.idempotency_key), "{}", last.detail);
+    }
+    assert!(gateway.verify(None).await.intact);
 }

@@ -149,6 +149,7 @@ async fn a_simulation_tells_each_rule_and_writes_nothing() {
     assert_eq!(
         rules,
         [
+            "caller",
             "freeze",
             "fence",
             "idempotency",
@@ -227,33 +228,123 @@ async fn a_valid_reload_is_in_force_at_once_and_a_bad_one_changes_nothing() {
     gateway.refused(&approved.request(), Code::PermissionDenied, "approvals.unknown_approver").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_process_takes_a_new_policy_on_sighup_and_keeps_the_old_one_when_it_is_bad() {
-    let gateway = Gateway::start().await;
-    let dir = testkit::scratch_dir();
-    let file = dir.path().join("signer.toml");
-    let port =
-        std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("port").port();
-    let settings = gateway.settings().replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
-    std::fs::write(&file, &settings).expect("written");
-    let mut process = tokio::process::Command::new(env!("CARGO_BIN_EXE_signer-gateway"))
+/// A process of its own with these settings, unsealed.
+async fn start_process(
+    gateway: &Gateway,
+    file: &std::path::Path,
+    settings: &str,
+    port: u16,
+) -> tokio::process::Child {
+    std::fs::write(file, settings).expect("written");
+    let process = tokio::process::Command::new(env!("CARGO_BIN_EXE_signer-gateway"))
         .args(["serve", "--config"])
-        .arg(&file)
+        .arg(file)
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .expect("started");
-    let (service, operator) = gateway.clients_of(&format!("http://127.0.0.1:{port}"));
+    let (_, operator) = gateway.clients_of(&format!("http://127.0.0.1:{port}"));
     testkit::wait_for("the process", PATIENCE, || async {
         operator.clone().get_status(pb::GetStatusRequest {}).await.is_ok_and(|it| !it.into_inner().sealed)
     })
     .await;
-    let hang_up = || {
-        let pid = process.id().expect("running").to_string();
-        let sent = std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("kill");
-        assert!(sent.success());
+    process
+}
+
+fn send(process: &tokio::process::Child, signal: &str) {
+    let pid = process.id().expect("running").to_string();
+    let sent = std::process::Command::new("kill").args([signal, &pid]).status().expect("kill");
+    assert!(sent.success());
+}
+
+/// What the process on this port answers at a path for probes and scrapers.
+async fn fetch(port: u16, path: &str) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
+    let asked = format!("GET {path} HTTP/1.1\r\nhost: signer\r\nconnection: close\r\n\r\n");
+    stream.write_all(asked.as_bytes()).await.expect("asked");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await.expect("told");
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_tells_what_is_frozen_whoever_was_asked_and_when() {
+    let gateway = Gateway::start().await;
+    let freeze = |chain: &str| pb::FreezeRequest { chain: chain.to_owned(), reason: "drill".to_owned() };
+    gateway.operator.clone().freeze(freeze("tron")).await.expect("frozen");
+    // Started after the freeze, and asked for nothing.
+    let dir = testkit::scratch_dir();
+    let port = testkit::free_port();
+    let settings = gateway.settings().replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    let mut process = start_process(&gateway, &dir.path().join("signer.toml"), &settings, port).await;
+    let told = |chain: &'static str, value: u8| async move {
+        let line = format!("bursar_signer_frozen{{chain=\"{chain}\"}} {value}");
+        testkit::wait_for(&line, PATIENCE, || async { fetch(port, "/metrics").await.contains(&line) }).await;
     };
+    told("tron", 1).await;
+    told("bsc", 0).await;
+    gateway.operator.clone().freeze(freeze("")).await.expect("frozen");
+    told("*", 1).await;
+    for chain in ["tron", ""] {
+        let unfreeze = pb::UnfreezeRequest { chain: chain.to_owned() };
+        gateway.operator.clone().unfreeze(unfreeze).await.expect("unfrozen");
+    }
+    told("tron", 0).await;
+    told("*", 0).await;
+    process.kill().await.expect("killed");
+}
+
+#[tokio::test]
+async fn a_misspelt_chain_is_not_frozen_but_refused() {
+    let gateway = Gateway::start().await;
+    let freeze = |chain: &str| pb::FreezeRequest { chain: chain.to_owned(), reason: "theft".to_owned() };
+    let status = gateway.operator.clone().freeze(freeze("bcs")).await.expect_err("misspelt");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(status.message().contains("bcs"), "{status:?}");
+    assert!(state(&gateway).await.frozen_chains.is_empty());
+    let last = gateway.audit().await.pop().expect("an entry");
+    assert_eq!((last.decision.as_str(), last.reason.as_str()), ("refused", "freeze.unknown_chain"));
+    // A chain that the policy lost meanwhile can still be unfrozen.
+    gateway.operator.clone().unfreeze(pb::UnfreezeRequest { chain: "bcs".to_owned() }).await.expect("free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_while_it_stops_is_still_signed() {
+    let gateway = Gateway::start().await;
+    let dir = testkit::scratch_dir();
+    let port = testkit::free_port();
+    // Long enough for everything below; nobody waits for its end.
+    let settings = gateway.settings().replace(
+        "listen = \"127.0.0.1:0\"",
+        &format!("listen = \"127.0.0.1:{port}\"\nlimits = {{ notice_ms = 600000 }}"),
+    );
+    let mut process = start_process(&gateway, &dir.path().join("signer.toml"), &settings, port).await;
+    let (service, _) = gateway.clients_of(&format!("http://127.0.0.1:{port}"));
+    send(&process, "-TERM");
+    testkit::wait_for("the notice", PATIENCE, || async {
+        !fetch(port, "/readyz").await.starts_with("HTTP/1.1 200")
+    })
+    .await;
+    for nonce in 0..20 {
+        let small =
+            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        service.clone().sign_transaction(small.request()).await.expect("signed during the notice");
+    }
+    process.kill().await.expect("killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_takes_a_new_policy_on_sighup_and_keeps_the_old_one_when_it_is_bad() {
+    let gateway = Gateway::start().await;
+    let dir = testkit::scratch_dir();
+    let file = dir.path().join("signer.toml");
+    let port = testkit::free_port();
+    let settings = gateway.settings().replace("127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    let mut process = start_process(&gateway, &file, &settings, port).await;
+    let (service, _) = gateway.clients_of(&format!("http://127.0.0.1:{port}"));
+    let hang_up = || send(&process, "-HUP");
     let limit_of = |nonce: u64| {
         let request = pb::SimulatePolicyRequest { request: Some(Withdrawal::new(&gateway, nonce).request()) };
         let mut service = service.clone();

@@ -50,6 +50,15 @@ async fn a_new_group_shows_its_phrase_only_when_asked_and_only_once() {
     let loud =
         gateway.operator.create_wallet_group(request("loud", true)).await.expect("created").into_inner();
     assert_eq!(loud.recovery_phrase.split(' ').count(), 24);
+    // Who has seen a phrase can spend what is behind it for ever: the log tells when one was shown.
+    let shown: Vec<bool> = gateway
+        .audit()
+        .await
+        .iter()
+        .filter(|entry| entry.action == "create_group")
+        .map(|entry| entry.detail.contains("\"phrase_revealed\":true"))
+        .collect();
+    assert_eq!(shown, [false, false, true]);
     let status = gateway.operator.create_wallet_group(request("loud", true)).await.expect_err("exists");
     assert_eq!(status.code(), Code::AlreadyExists);
     let pool = gateway.database.pool().await;
@@ -124,4 +133,19 @@ async fn a_row_copied_over_another_group_does_not_open() {
     assert_eq!(gateway.operator.clone().unseal(request).await.expect_err("refused").code(), Code::Internal);
     let status = gateway.operator.clone().get_status(pb::GetStatusRequest {}).await.expect("status");
     assert!(status.into_inner().sealed, "nothing half open");
+}
+
+#[tokio::test]
+async fn one_group_that_does_not_open_leaves_no_key_of_the_others_in_memory() {
+    let gateway = Gateway::start().await;
+    let pool = gateway.database.pool().await;
+    let spoilt = "UPDATE wallet_groups SET sealed_seed = overlay(sealed_seed placing '\\x00'::bytea from 40) WHERE name = 'deposits'";
+    sqlx::query(spoilt).execute(&pool).await.expect("spoilt");
+    let gateway = gateway.restart(false).await;
+    let request = pb::UnsealRequest { unseal_key: UNSEAL_KEY.to_owned() };
+    gateway.operator.clone().unseal(request).await.expect_err("the last group is spoilt");
+    let listed = gateway.operator.clone().list_wallet_groups(pb::ListWalletGroupsRequest {}).await;
+    let groups = listed.expect("listed").into_inner().groups;
+    assert_eq!(groups.len(), 2);
+    assert!(groups.iter().all(|group| !group.unsealed), "{groups:?}");
 }

@@ -331,34 +331,120 @@ async fn sweeps_go_to_registered_wallets_and_top_ups_to_deposit_wallets_only() {
 #[tokio::test]
 async fn duties_call_listed_methods_only() {
     let gateway = Gateway::start().await;
-    let call = |selector: &str, contract: &str| {
-        let job = JobId::new();
-        let mut request = Withdrawal::new(&gateway, 0).request();
-        let mut data = alloy_primitives::keccak256(selector.as_bytes())[..4].to_vec();
-        data.extend_from_slice(&[0; 32]);
-        request.idempotency_key = format!("{job}/1");
-        request.job_id = job.to_string();
-        request.tx_intent = Some(pb::TxIntent {
-            action: Some(pb::tx_intent::Action::ContractCall(pb::ContractCall {
-                from: HOT.to_owned(),
-                contract_address: contract.to_owned(),
-                data,
-            })),
-        });
-        let duty_id = format!("activity-{job}");
-        request.authorization = Some(pb::Authorization {
-            kind: Some(pb::authorization::Kind::Duty(pb::DutyAuthorization { duty_id })),
-            void_attestation: None,
-        });
-        request
-    };
+    let call = |method: &str, contract: &str| duty(&gateway, 0, method, contract);
+    let denied = Code::PermissionDenied;
     let steal = call("transfer(address,uint256)", TOKEN);
-    gateway.refused(&steal, Code::PermissionDenied, "destination.method").await;
+    gateway.refused_to(&gateway.worker, &steal, denied, "destination.method").await;
     let elsewhere = call("claim(uint256)", STRANGER);
-    gateway.refused(&elsewhere, Code::PermissionDenied, "destination.method").await;
-    gateway.sign(&call("claim(uint256)", TOKEN)).await.expect("claimed");
+    gateway.refused_to(&gateway.worker, &elsewhere, denied, "destination.method").await;
+    let claim = call("claim(uint256)", TOKEN);
+    gateway.worker.clone().sign_transaction(claim.clone()).await.expect("claimed");
     // A duty's authorisation signs nothing but calls.
     let mut payment = Withdrawal::new(&gateway, 1).request();
     payment.authorization = call("claim(uint256)", TOKEN).authorization;
-    gateway.refused(&payment, Code::PermissionDenied, "asset.action").await;
+    gateway.refused_to(&gateway.worker, &payment, denied, "asset.action").await;
+}
+
+#[tokio::test]
+async fn each_service_asks_for_its_own_kind_of_thing_only() {
+    let mut gateway = Gateway::start().await;
+    gateway.register_hot().await;
+    let (denied, reason) = (Code::PermissionDenied, "caller.purpose");
+    let withdrawal = Withdrawal::new(&gateway, 0).request();
+    gateway.refused_to(&gateway.worker, &withdrawal, denied, reason).await;
+    gateway.sign(&withdrawal).await.expect("execution pays");
+    // Nor are bytes that exist handed to whoever may not ask for them.
+    gateway.refused_to(&gateway.worker, &withdrawal, denied, reason).await;
+    let (deposits, deposit) = (gateway.deposit_group.clone(), gateway.deposit_address.clone());
+    let sweep = own_transfer(&deposits, (&deposit, 7), (HOT, 1), |job_id| {
+        pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
+    });
+    gateway.refused_to(&gateway.worker, &sweep, denied, reason).await;
+    let top_up = own_transfer(&gateway.operation_group, (HOT, 0), (&deposit, 1), |job_id| {
+        pb::authorization::Kind::TopUp(pb::TopUpAuthorization {
+            job_id,
+            destination_group_id: deposits.clone(),
+            destination_index: 7,
+        })
+    });
+    gateway.refused_to(&gateway.worker, &top_up, denied, reason).await;
+    let claim = duty(&gateway, 1, "claim(uint256)", TOKEN);
+    gateway.refused(&claim, denied, reason).await;
+    // A person who simulates is told what the service that may ask would be told.
+    let simulated = pb::SimulatePolicyRequest { request: Some(claim.clone()) };
+    let told = gateway.operator.clone().simulate_policy(simulated.clone()).await.expect("simulated");
+    assert!(told.into_inner().allowed);
+    let told = gateway.service.clone().simulate_policy(simulated).await.expect("simulated");
+    assert!(!told.into_inner().allowed);
+    gateway.worker.clone().sign_transaction(claim).await.expect("worker-control does its duty");
+}
+
+fn native_sweep(gateway: &Gateway, nonce: u64, to: &str) -> pb::SignTransactionRequest {
+    let from = (gateway.deposit_address.as_str(), 7);
+    let mut request = own_transfer(&gateway.deposit_group, from, (to, ETHER), |job_id| {
+        pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
+    });
+    request.parameters = Some(evm(nonce, 5_000_000_000));
+    request
+}
+
+#[tokio::test]
+async fn cold_storage_that_was_taken_out_of_the_settings_receives_nothing_more() {
+    let mut gateway = Gateway::start().await;
+    let settings = gateway.settings();
+    let wallet = pb::OperationWallet {
+        chain: "bsc".to_owned(),
+        address: COLD.to_owned(),
+        wallet_group_id: String::new(),
+        derivation_index: 0,
+    };
+    gateway.register(wallet).await.expect("cold storage");
+    gateway.sign(&native_sweep(&gateway, 0, COLD)).await.expect("swept");
+    let listed = format!("cold_storage = [\"{COLD}\"]");
+    assert!(settings.contains(&listed));
+    gateway.running.reload(&settings.replace(&listed, "cold_storage = []")).expect("reloaded");
+    let sweep = native_sweep(&gateway, 1, COLD);
+    gateway.refused(&sweep, Code::PermissionDenied, "destination.cold_storage").await;
+    // It was ours, and is no customer's either.
+    let withdrawal = Withdrawal { to: COLD.to_owned(), ..Withdrawal::new(&gateway, 0) };
+    let withdrawal = withdrawal.approved_by(&["alice", "bob"]).request();
+    gateway.refused(&withdrawal, Code::PermissionDenied, "destination.own").await;
+    gateway.running.reload(&settings).expect("reloaded");
+    gateway.sign(&sweep).await.expect("listed again");
+}
+
+#[tokio::test]
+async fn sweeps_end_in_listed_groups_only_whatever_an_operator_imports() {
+    let mut gateway = Gateway::start().await;
+    let settings = gateway.settings();
+    gateway.register_hot().await;
+    let import = pb::ImportWalletGroupRequest {
+        name: "thief".to_owned(),
+        purpose: "operation".to_owned(),
+        recovery_phrase:
+            "abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon about"
+                .to_owned(),
+        passphrase: String::new(),
+    };
+    let imported = gateway.operator.import_wallet_group(import).await.expect("imported").into_inner();
+    let thief = imported.group.expect("group").id;
+    let [first, second] = [gateway.derive(&thief, 0).await, gateway.derive(&thief, 1).await];
+    let wallet = |address: &str, index| pb::OperationWallet {
+        chain: "bsc".to_owned(),
+        address: address.to_owned(),
+        wallet_group_id: thief.clone(),
+        derivation_index: index,
+    };
+    gateway.register(wallet(&first, 0)).await.expect("without a list every operation group will do");
+    let listing = settings.replace("[policy]", &format!("[policy]\noperation_groups = [\"{HOT}\"]"));
+    gateway.running.reload(&listing).expect("reloaded");
+    let status = gateway.register(wallet(&second, 1)).await.expect_err("not listed");
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    assert_eq!(
+        gateway.audit().await.last().map(|entry| entry.reason.clone()).as_deref(),
+        Some("wallet.operation_group")
+    );
+    let sweep = native_sweep(&gateway, 0, &first);
+    gateway.refused(&sweep, Code::PermissionDenied, "destination.operation_group").await;
+    gateway.sign(&native_sweep(&gateway, 1, HOT)).await.expect("swept home");
 }

@@ -30,6 +30,8 @@ pub(crate) struct Gateway {
     pub(crate) running: Running<SignerGateway>,
     pub(crate) database: Database,
     pub(crate) service: SignerClient,
+    /// What worker-control calls with.
+    pub(crate) worker: SignerClient,
     pub(crate) operator: SignerClient,
     pub(crate) operation_group: String,
     pub(crate) deposit_group: String,
@@ -39,6 +41,7 @@ pub(crate) struct Gateway {
 
 struct Keys {
     service: (Secret, String),
+    worker: (Secret, String),
     operator: (Secret, String),
 }
 
@@ -68,6 +71,10 @@ fn config(url: &str, keys: &Keys, unseal: bool) -> String {
         sha256 = "{}"
         roles = ["service:execution"]
         [[auth.keys]]
+        name = "worker-control"
+        sha256 = "{}"
+        roles = ["service:worker-control"]
+        [[auth.keys]]
         name = "olga"
         sha256 = "{}"
         roles = ["operator", "auditor"]
@@ -79,7 +86,7 @@ fn config(url: &str, keys: &Keys, unseal: bool) -> String {
         memory_kib = 8192
         iterations = 1
         "#,
-        keys.service.1, keys.operator.1
+        keys.service.1, keys.worker.1, keys.operator.1
     );
     if unseal {
         text.push_str(&format!("unseal_key = \"{UNSEAL_KEY}\"\n"));
@@ -161,9 +168,11 @@ impl Gateway {
     pub(crate) async fn start_on(database: Database, url: &str) -> Self {
         let migrator = <SignerGateway as service::Service>::migrator().expect("migrations");
         db::migrate::run(&database.pool().await, migrator).await.expect("migrated");
-        let keys = Keys { service: rpc::auth::new_key(), operator: rpc::auth::new_key() };
+        let [service, worker, operator] = [(); 3].map(|()| rpc::auth::new_key());
+        let keys = Keys { service, worker, operator };
         let running = service::launch::<SignerGateway>(&config(url, &keys, true)).await.expect("started");
         let service = client(&running, &keys.service.0);
+        let worker = client(&running, &keys.worker.0);
         let mut operator = client(&running, &keys.operator.0);
         let imported = operator
             .import_wallet_group(pb::ImportWalletGroupRequest {
@@ -190,6 +199,7 @@ impl Gateway {
             running,
             database,
             service,
+            worker,
             operator,
             operation_group: imported.group.expect("group").id,
             deposit_group: deposit_group.clone(),
@@ -224,6 +234,7 @@ impl Gateway {
         let text = config(self.database.url(), &self.keys, unseal);
         self.running = service::launch::<SignerGateway>(&text).await.expect("started");
         self.service = client(&self.running, &self.keys.service.0);
+        self.worker = client(&self.running, &self.keys.worker.0);
         self.operator = client(&self.running, &self.keys.operator.0);
         self
     }
@@ -274,7 +285,18 @@ impl Gateway {
 
     /// Expects a refusal, and that the log tells of it.
     pub(crate) async fn refused(&self, request: &pb::SignTransactionRequest, code: Code, audit_reason: &str) {
-        let status = self.sign(request).await.expect_err(audit_reason);
+        self.refused_to(&self.service, request, code, audit_reason).await;
+    }
+
+    /// The same for another caller than execution.
+    pub(crate) async fn refused_to(
+        &self,
+        caller: &SignerClient,
+        request: &pb::SignTransactionRequest,
+        code: Code,
+        audit_reason: &str,
+    ) {
+        let status = caller.clone().sign_transaction(request.clone()).await.expect_err(audit_reason);
         assert_eq!(status.code(), code, "{audit_reason}: {status:?}");
         let wanted = audit_reason.replace('.', "_").to_ascii_uppercase();
         assert_eq!(rpc::error::reason_of(&status).as_deref(), Some(wanted.as_str()), "{status:?}");
@@ -425,6 +447,34 @@ pub(crate) fn attestation(job: JobId, hashes: &[&str], key: &SigningKey) -> pb::
         signature: key.sign(&void_message(job, &parsed, at.timestamp())).to_bytes().to_vec(),
         attested_at: Some(proto::time::timestamp(at)),
     }
+}
+
+/// A duty of a fresh job, at a nonce of the hot wallet.
+pub(crate) fn duty(
+    gateway: &Gateway,
+    nonce: u64,
+    method: &str,
+    contract: &str,
+) -> pb::SignTransactionRequest {
+    let job = JobId::new();
+    let mut request = Withdrawal::new(gateway, nonce).request();
+    let mut data = alloy_primitives::keccak256(method.as_bytes())[..4].to_vec();
+    data.extend_from_slice(&[0; 32]);
+    request.idempotency_key = format!("{job}/1");
+    request.job_id = job.to_string();
+    request.tx_intent = Some(pb::TxIntent {
+        action: Some(pb::tx_intent::Action::ContractCall(pb::ContractCall {
+            from: HOT.to_owned(),
+            contract_address: contract.to_owned(),
+            data,
+        })),
+    });
+    let duty_id = format!("activity-{job}");
+    request.authorization = Some(pb::Authorization {
+        kind: Some(pb::authorization::Kind::Duty(pb::DutyAuthorization { duty_id })),
+        void_attestation: None,
+    });
+    request
 }
 
 /// A sweep or top-up of a fresh job.

@@ -58,17 +58,74 @@ fn request(
 async fn a_payment_is_signed_once_until_confirmation_proves_it_void() {
     let gateway = Gateway::start().await;
     let (id, job) = (WithdrawalId::new(), JobId::new());
-    let first =
-        gateway.sign(&request(&gateway, id, job, (1, 1_777_445_307_123), None)).await.expect("signed");
-    let again =
-        gateway.sign(&request(&gateway, id, job, (1, 1_777_445_307_123), None)).await.expect("replayed");
+    let now_ms = Utc::now().timestamp_millis();
+    let first = gateway.sign(&request(&gateway, id, job, (1, now_ms), None)).await.expect("signed");
+    let again = gateway.sign(&request(&gateway, id, job, (1, now_ms), None)).await.expect("replayed");
     assert_eq!(again.raw_transaction, first.raw_transaction);
     // One millisecond later is another transaction, hence another payment.
-    let second = request(&gateway, id, job, (2, 1_777_445_307_124), None);
+    let second = request(&gateway, id, job, (2, now_ms + 1), None);
     gateway.refused(&second, Code::FailedPrecondition, "payment_guard.second_transaction").await;
     let void = attestation(job, &[&first.tx_hash], &confirmation());
-    let next =
-        gateway.sign(&request(&gateway, id, job, (2, 1_777_445_307_124), Some(void))).await.expect("new");
+    let next = gateway.sign(&request(&gateway, id, job, (2, now_ms + 1), Some(void))).await.expect("new");
     assert_ne!(next.tx_hash, first.tx_hash);
     assert!(gateway.verify(None).await.intact);
+}
+
+#[tokio::test]
+async fn a_transaction_for_another_time_is_not_signed() {
+    let gateway = Gateway::start().await;
+    let now_ms = Utc::now().timestamp_millis();
+    let (minute, hour) = (60_000, 3_600_000);
+    let expiring = |expiration_ms: i64| {
+        // The helper's window is a minute.
+        request(&gateway, WithdrawalId::new(), JobId::new(), (1, expiration_ms - minute), None)
+    };
+    for wrong in [now_ms - hour - minute, now_ms + 25 * hour + minute, 1_777_445_307_123, i64::MAX / 2] {
+        gateway.refused(&expiring(wrong), Code::PermissionDenied, "tron.expiration").await;
+    }
+    for right in [now_ms - hour + minute, now_ms, now_ms + 25 * hour - minute] {
+        gateway.sign(&expiring(right)).await.expect("signed");
+    }
+}
+
+/// The settings with another line in TRON's section.
+fn tron_with(gateway: &Gateway, was: &str, now: &str) -> String {
+    let settings = gateway.settings();
+    let (before, tron) = settings.split_once("[chains.tron]").expect("TRON's section");
+    assert!(tron.contains(was));
+    format!("{before}[chains.tron]{}", tron.replacen(was, now, 1))
+}
+
+#[tokio::test]
+async fn what_tron_burns_beside_the_fee_limit_counts_against_the_caps() {
+    let gateway = Gateway::start().await;
+    let now_ms = Utc::now().timestamp_millis();
+    let (id, job) = (WithdrawalId::new(), JobId::new());
+    let transfer = request(&gateway, id, job, (1, now_ms), None);
+    let max_fee = "max_fee = \"100000000\"";
+    // A transfer of TRX has no fee limit, and yet burns bandwidth and opens an account: some 1.37 TRX.
+    let low = tron_with(&gateway, max_fee, "max_fee = \"1300000\"");
+    gateway.running.reload(&low).expect("reloaded");
+    gateway.refused(&transfer, Code::PermissionDenied, "fee.cap").await;
+    let window = format!("{max_fee}\nfee_window = {{ window_s = 3600, amount = \"2000000\" }}");
+    gateway.running.reload(&tron_with(&gateway, max_fee, &window)).expect("reloaded");
+    let signed = gateway.sign(&transfer).await.expect("signed");
+    let pool = gateway.database.pool().await;
+    let used = || async {
+        let used: i64 = sqlx::query_scalar(
+            "SELECT coalesce(sum(amount), 0)::bigint FROM limit_usage WHERE chain = 'tron' AND counter = 'fee'",
+        )
+        .fetch_one(&pool)
+        .await
+        .expect("summed");
+        used
+    };
+    let bytes = i64::try_from(signed.raw_transaction.len()).expect("short");
+    assert_eq!(used().await, (bytes + 64) * 1_000 + 1_100_000);
+    // The very same transaction under another key burns nothing more.
+    let same = request(&gateway, id, job, (2, now_ms), None);
+    assert_eq!(gateway.sign(&same).await.expect("the same").raw_transaction, signed.raw_transaction);
+    assert_eq!(used().await, (bytes + 64) * 1_000 + 1_100_000);
+    let another = request(&gateway, WithdrawalId::new(), JobId::new(), (1, now_ms), None);
+    gateway.refused(&another, Code::ResourceExhausted, "limit.window").await;
 }

@@ -64,10 +64,12 @@ fn transactions_are_byte_exact_with_the_reference_implementations() {
             Unsigned::build(address(vector.owner), &vector.action(), &Parameters::Tron(vector.parameters()))
                 .expect("built");
         assert_eq!(unsigned.tron_id().expect("id").bare(), vector.id, "{}", vector.name);
+        let bandwidth = unsigned.bandwidth();
         let key = WalletKey::from_leaf(LeafKey::from_hex(vector.key));
         assert_eq!(key.address_body(), address(vector.owner).body());
         let signed = unsigned.sign(&key).expect("signed");
         assert_eq!(hex::encode(&signed.raw), vector.signed, "{}", vector.name);
+        assert_eq!(bandwidth, signed.raw.len() as u64 + 64, "{}", vector.name);
         let decoded = Transaction::decode(signed.raw.as_slice()).expect("decodes");
         assert_eq!(digest(&decoded.raw_data.expect("raw").encode_to_vec()), *signed.tx_hash.as_bytes());
     }
@@ -221,8 +223,10 @@ const VECTORS: &[Vector] = &[
 
 /// The vectors in the file that `TRON_VECTORS` names, or in the one beside the development network's tests.
 fn file() -> serde_json::Value {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/tron-devnet/tests/tron_vectors.json");
-    let path = std::env::var("TRON_VECTORS").unwrap_or_else(|_| default.to_owned());
+    // Cargo runs the tests of each crate in the crate's own folder; a relative path means the same file for all of them.
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let default = "tools/tron-devnet/tests/tron_vectors.json";
+    let path = root.join(std::env::var("TRON_VECTORS").unwrap_or_else(|_| default.to_owned()));
     serde_json::from_str(&std::fs::read_to_string(path).expect("readable")).expect("json")
 }
 

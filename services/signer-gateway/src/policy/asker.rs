@@ -1,0 +1,48 @@
+//! Who asks, and what its roles let it ask for. The contract lets two services ask for signatures; neither may ask for what is
+//! the other's business, so that a stolen key of one does not reach the other's payments.
+
+use ::rpc::{Caller, Role};
+
+use crate::signing::Purpose;
+
+/// Pays: withdrawals, sweeps, top-ups.
+const EXECUTION: &str = "execution";
+/// Calls contracts for on-chain duties.
+const WORKER_CONTROL: &str = "worker-control";
+
+/// A caller, reduced to what the rules need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    name: String,
+    payments: bool,
+    duties: bool,
+}
+
+impl Asker {
+    /// Somebody who asks for signatures.
+    pub fn new(caller: &Caller) -> Self {
+        let is = |service: &str| caller.has(&Role::Service(service.to_owned()));
+        Self { name: caller.name.clone(), payments: is(EXECUTION), duties: is(WORKER_CONTROL) }
+    }
+
+    /// Somebody who simulates: a service as itself, a person as whoever may ask.
+    pub fn simulating(caller: &Caller) -> Self {
+        match Self::new(caller) {
+            Self { name, payments: false, duties: false } => Self { name, payments: true, duties: true },
+            service => service,
+        }
+    }
+
+    /// Its name, for the log.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its roles let it ask for this.
+    pub fn may_ask_for(&self, purpose: &Purpose) -> bool {
+        match purpose {
+            Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::TopUp { .. } => self.payments,
+            Purpose::Duty { .. } => self.duties,
+        }
+    }
+}
