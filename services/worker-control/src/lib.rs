@@ -10,7 +10,7 @@ pub mod fleet;
 mod http;
 mod rpc;
 
-use ::rpc::{Role, ServerConfig};
+use ::rpc::{Role, server::ServerError};
 use proto::workercontrol::v1::activity_service_server::ActivityServiceServer;
 use proto::workercontrol::v1::executor_service_server::ExecutorServiceServer;
 use proto::workercontrol::v1::worker_service_server::WorkerServiceServer;
@@ -82,18 +82,33 @@ async fn orchestrate(
         withheld_prefix: OWN_VARIABLES.to_owned(),
     };
     let (orchestrator, fleet) = Orchestrator::start(settings).await?;
+    // With the settings of the other port, TLS among them: the same keys travel here.
+    let http = ctx
+        .server_at(config.http.listen)
+        .http(http::health(fleet.clone()))
+        .http_for([Role::Operator, Role::Auditor], http::reading(fleet.clone()))
+        .http_for([Role::Operator], http::acting(fleet.clone()));
+    // Before any worker runs and before the other port answers: who sees this service serve can use both.
+    let http = http.bind().await.map_err(named)?;
     let stopped = CancellationToken::new();
     let (done, changes) = (stopped.clone(), ctx.config_changes());
     ctx.spawn("orchestrator", move |stop| async move {
         let _done = done.drop_guard();
         orchestrator.run(changes, stop).await
     });
-    let limits = ctx.common().server.limits.clone();
-    let server = ::rpc::Server::new(ServerConfig { limits, ..ServerConfig::new(config.http.listen) })
-        .auth(ctx.auth())
-        .http(http::health(fleet.clone()))
-        .http_for([Role::Operator, Role::Auditor], http::reading(fleet.clone()))
-        .http_for([Role::Operator], http::acting(fleet.clone()));
-    ctx.spawn("http", move |stop| server.serve(stop));
+    ctx.spawn("http", move |stop| async move {
+        http.serve(stop).await;
+        Ok::<(), BoxError>(())
+    });
     Ok(Some((fleet, stopped)))
+}
+
+/// The same error with the setting of this port.
+fn named(error: ServerError) -> BoxError {
+    match error {
+        ServerError::Listen { listen, reason } => {
+            format!("cannot listen on {listen}: {reason} (http.listen)").into()
+        }
+        other @ (ServerError::Tls(_) | ServerError::Reflection(_)) => other.into(),
+    }
 }

@@ -1,13 +1,16 @@
 //! What workers say, passed on with their id.
 //!
-//! A worker writes to a file, which outlives us; this reads what is new and says it again as log lines. A file that has been
-//! passed on and has grown large is emptied.
+//! A worker writes to a file, which outlives us; this reads what is new and says it again as log lines. A line that is a JSON
+//! object, as our own workers write, keeps its level, its message and its fields. A file that has been passed on and has grown
+//! large is emptied.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
+use tracing::Level;
 use worker::WorkerId;
 
 /// Read at once from one worker, so that a loud one does not drown the others.
@@ -79,7 +82,47 @@ fn file_in(dir: &Path, id: &WorkerId) -> PathBuf {
 }
 
 fn say(id: &WorkerId, line: &str) {
-    tracing::info!(target: "worker_output", worker = %id, "{line}");
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
+        tracing::info!(target: "worker_output", worker = %id, "{line}");
+        return;
+    };
+    let Said { level, message, fields } = Said::new(fields);
+    // An event's level is fixed where it is written.
+    macro_rules! at {
+        ($level:expr) => {
+            tracing::event!(target: "worker_output", $level, worker = %id, line.json = %fields, "{message}")
+        };
+    }
+    match level {
+        Level::ERROR => at!(Level::ERROR),
+        Level::WARN => at!(Level::WARN),
+        Level::INFO => at!(Level::INFO),
+        Level::DEBUG => at!(Level::DEBUG),
+        Level::TRACE => at!(Level::TRACE),
+    }
+}
+
+/// A line of fields, taken apart: what a reader filters by, what they read, and the rest.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    level: Level,
+    message: String,
+    fields: Value,
+}
+
+impl Said {
+    fn new(mut fields: Map<String, Value>) -> Self {
+        let level = fields.get("level").and_then(Value::as_str).and_then(|level| level.parse().ok());
+        let message = match fields.remove("message") {
+            Some(Value::String(message)) => message,
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        if level.is_some() {
+            fields.remove("level");
+        }
+        Self { level: level.unwrap_or(Level::INFO), message, fields: Value::Object(fields) }
+    }
 }
 
 impl Position {
@@ -170,7 +213,31 @@ fn read_from(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
 mod tests {
     use std::io::Write as _;
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_line_of_fields_keeps_its_level_and_its_fields() {
+        let said = |line: Value| match line {
+            Value::Object(fields) => Said::new(fields),
+            other => panic!("{other} has no fields"),
+        };
+        assert_eq!(
+            said(json!({ "level": "WARN", "message": "job error", "job_id": "7", "retry_count": 3 })),
+            Said {
+                level: Level::WARN,
+                message: "job error".to_owned(),
+                fields: json!({ "job_id": "7", "retry_count": 3 })
+            }
+        );
+        // Another program's idea of a level is a field like any other.
+        assert_eq!(
+            said(json!({ "level": 30, "message": 7 })),
+            Said { level: Level::INFO, message: "7".to_owned(), fields: json!({ "level": 30 }) }
+        );
+        assert_eq!(said(json!({})), Said { level: Level::INFO, message: String::new(), fields: json!({}) });
+    }
 
     #[test]
     fn each_line_is_told_once_and_whole() {

@@ -220,15 +220,23 @@ fn parse_spec(spec: wire::WorkerSpec) -> Result<Spec, Status> {
         spec.id.parse().map_err(|error: ::worker::WorkerIdError| ("spec.id".to_owned(), error.to_string()));
     let interval = spec.interval.as_ref().map(time::span).transpose();
     let interval = interval.map_err(|error| ("spec.interval".to_owned(), error.to_string()));
-    match (id, interval) {
-        (Ok(id), Ok(interval)) => Ok(Spec {
+    // Whoever sends back what an answer showed means the values that it hid, and we would store the word instead.
+    let hidden = spec.environment.iter().filter(|(_, value)| *value == HIDDEN).map(|(name, _)| {
+        let text = format!("{name} is `{HIDDEN}`, which is how answers show values; give the value itself");
+        ("spec.environment".to_owned(), text)
+    });
+    let hidden: Vec<(String, String)> = hidden.collect();
+    match (id, interval, hidden.is_empty()) {
+        (Ok(id), Ok(interval), true) => Ok(Spec {
             id,
             command: spec.command,
             environment: spec.environment.into_iter().collect(),
             interval,
             enabled: true,
         }),
-        (id, interval) => Err(error::invalid_all(id.err().into_iter().chain(interval.err()))),
+        (id, interval, _) => {
+            Err(error::invalid_all(id.err().into_iter().chain(interval.err()).chain(hidden)))
+        }
     }
 }
 

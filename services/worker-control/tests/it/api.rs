@@ -75,6 +75,16 @@ async fn a_worker_added_over_the_api_outlives_the_orchestrator_and_a_stop_stays_
     assert!(shown.contains_key("MODE") && shown.values().all(|value| value == "(hidden)"), "{shown:?}");
     client.start_worker(request).await.unwrap();
     assert_eq!(place.starts("of-api").len(), 1, "the same again changes nothing");
+    // What an answer shows is not what it hides: sent back, it would replace the values by a word.
+    let back = first.worker("of-api").await.spec;
+    let refused = client.start_worker(wire::StartWorkerRequest { spec: back }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    for name in ["MODE", "STARTS"] {
+        let told = format!("spec.environment: {name} is `(hidden)`");
+        assert!(refused.message().contains(&told), "{refused}");
+    }
+    first.runs("of-api").await;
+    assert_eq!(place.starts("of-api").len(), 1, "what is refused changes nothing");
     client.stop_worker(wire::StopWorkerRequest { id: "of-file".to_owned() }).await.unwrap();
     first.worker_is("of-file", "stopped", |w| w.status() == WorkerStatus::Stopped).await;
     first.stop().await;

@@ -12,3 +12,4 @@ mod many;
 mod place;
 mod python;
 mod takeover;
+mod tls;
