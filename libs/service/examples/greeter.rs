@@ -27,6 +27,7 @@ impl Service for Greeter {
     }
 
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
+        metrics::counter!("greeter_starts_total").increment(1);
         if ctx.config().greeting == "fail" {
             return Err("the greeting is gone".into());
         }
@@ -50,15 +51,23 @@ impl Service for Greeter {
     }
 
     fn commands() -> Vec<service::clap::Command> {
-        vec![service::clap::Command::new("wave").about("Wait beside a task that fails")]
+        vec![
+            service::clap::Command::new("wave").about("Wait beside a task that fails"),
+            service::clap::Command::new("bow").about("Greet nobody").arg(service::listen_arg()),
+        ]
     }
 
     async fn command(
-        _name: &str,
-        _arguments: &service::clap::ArgMatches,
+        name: &str,
+        arguments: &service::clap::ArgMatches,
         ctx: Context<Config>,
     ) -> Result<(), BoxError> {
-        ctx.spawn("hand", async |_| Err::<(), _>("it is tired"));
+        if name == "bow" {
+            ctx.probes(arguments, |server| server);
+            metrics::counter!("greeter_bows_total").increment(1);
+        } else {
+            ctx.spawn("hand", async |_| Err::<(), _>("it is tired"));
+        }
         ctx.shutdown().cancelled().await;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::{Service, config};
+use crate::{Service, config, outbox};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -71,6 +71,9 @@ fn command<S: Service>() -> Command {
         );
     if S::migrator().is_some() {
         command = command.subcommand(Command::new("migrate").about("Bring the database up to date and exit"));
+    }
+    if S::HAS_OUTBOX {
+        command = command.subcommands(outbox::commands());
     }
     command.subcommands(S::commands())
 }

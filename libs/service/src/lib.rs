@@ -11,6 +11,8 @@ pub mod config;
 mod context;
 mod error;
 mod launch;
+mod outbox;
+mod probes;
 mod reload;
 mod run;
 mod signal;
@@ -21,6 +23,7 @@ pub use clap;
 pub use context::Context;
 pub use error::{BoxError, StartError};
 pub use launch::{Running, launch};
+pub use probes::listen_arg;
 pub use run::{Common, Loaded, load, main};
 
 use crate::config::Reader;
@@ -29,6 +32,9 @@ use crate::config::Reader;
 pub trait Service: Send + Sync + 'static {
     /// Its name: of the command, of the variables' prefix, in logs and traces.
     const NAME: &'static str;
+
+    /// Whether its database holds an outbox. With one come the subcommands `outbox-list` and `outbox-requeue`.
+    const HAS_OUTBOX: bool = false;
 
     /// Its own settings. `server`, `telemetry`, `auth` and, with a migrator, `database` are read for it.
     type Config: fmt::Debug + Send + Sync + 'static;

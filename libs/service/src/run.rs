@@ -24,7 +24,7 @@ use crate::{
     config::{self, ConfigErrors, Reader},
     context::Context,
     error::{BoxError, StartError},
-    reload, signal,
+    outbox, reload, signal,
 };
 
 /// The sections that all services share.
@@ -143,7 +143,11 @@ async fn act<S: Service>(
     match action {
         Action::Command(name, arguments) => {
             signal::say_on_hangup(hangup);
-            let done = S::command(name, arguments, started.clone()).await;
+            let done = if S::HAS_OUTBOX && outbox::is_one(name) {
+                outbox::run(name, arguments, started.pool()).await
+            } else {
+                S::command(name, arguments, started.clone()).await
+            };
             finish(&started, done).await
         }
         Action::Serve | Action::CheckConfig | Action::Migrate => {
@@ -190,6 +194,8 @@ pub(crate) async fn prepare<S: Service>(
 
 /// Runs the service and, once it ends, its tasks to their end.
 pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), StartError> {
+    // Before the service begins: its loops record from their first round on, and what is recorded before is lost.
+    telemetry::metrics::install();
     let served = S::serve(ctx.clone()).await;
     finish(&ctx, served).await?;
     tracing::info!("stopped");

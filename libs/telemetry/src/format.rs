@@ -25,6 +25,10 @@ use tracing_subscriber::{
 /// Names that the line itself owns. A field that would overwrite one is kept under `field.<name>`.
 const RESERVED: [&str; 7] = ["timestamp", "level", "target", "service", "trace_id", "span_id", "span"];
 
+/// A text field whose name ends so holds JSON: it is told as the value that it is, under the name without the ending. What another
+/// process has said in fields stays fields.
+const JSON: &str = ".json";
+
 /// One JSON object per event, fields at the top level.
 pub(crate) struct JsonLines {
     service: String,
@@ -115,6 +119,13 @@ impl Line {
         }
     }
 
+    fn put_text(&mut self, key: &str, text: String) {
+        match key.strip_suffix(JSON).and_then(|key| Some((key, serde_json::from_str(&text).ok()?))) {
+            Some((key, value)) => self.put(key, value),
+            None => self.put(key, text.into()),
+        }
+    }
+
     fn write(self, writer: &mut Writer<'_>) -> fmt::Result {
         for (i, (key, value)) in self.0.into_iter().enumerate() {
             let separator = if i == 0 { '{' } else { ',' };
@@ -138,7 +149,7 @@ impl Visit for Line {
         self.put(field.name(), value.into());
     }
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field.name(), value.into());
+        self.put_text(field.name(), value.to_owned());
     }
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         // Errors print one level each; a log line must tell the whole chain.
@@ -152,7 +163,7 @@ impl Visit for Line {
         self.put(field.name(), text.into());
     }
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field.name(), format!("{value:?}").into());
+        self.put_text(field.name(), format!("{value:?}"));
     }
 }
 
@@ -309,6 +320,17 @@ mod tests {
         let line: Value = serde_json::from_str(&text).unwrap();
         assert!(line.get("span").is_none());
         assert_eq!(line["trace_id"].as_str().unwrap().len(), 32);
+    }
+
+    #[test]
+    fn a_field_that_holds_json_is_told_as_json() {
+        let said = serde_json::json!({ "job_id": "7", "retry_count": 3 }).to_string();
+        let text = logged(LevelFilter::INFO, || {
+            tracing::info!(line.json = %said, other.json = said, broken.json = "{", "job error");
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["line"]["retry_count"], &line["other"]["job_id"]), (&3.into(), &"7".into()));
+        assert_eq!(line["broken.json"], "{", "what is no JSON is told as it is");
     }
 
     #[test]

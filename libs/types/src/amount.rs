@@ -195,23 +195,7 @@ pub enum Amount {}
 impl Amount {
     /// Reads "12.5" as raw units of an asset with that many decimals.
     pub fn parse(human: &str, decimals: Decimals) -> Result<RawAmount, AmountError> {
-        let (whole, fraction) = match human.split_once('.') {
-            None => (human, None),
-            Some((whole, fraction)) => (whole, Some(fraction)),
-        };
-        if whole.is_empty() && fraction.is_some() {
-            return Err(AmountError::NoWholePart);
-        }
-        check_digits(whole, 0)?;
-        check_leading_zeros(whole)?;
-        let fraction = match fraction {
-            None => "",
-            Some("") => return Err(AmountError::NoFraction),
-            Some(fraction) => {
-                check_digits(fraction, whole.len() + 1)?;
-                fraction
-            }
-        };
+        let (whole, fraction) = split(human)?;
         let decimals = decimals.get();
         let Some(padding) = usize::from(decimals).checked_sub(fraction.len()) else {
             return Err(AmountError::TooPrecise { digits: fraction.len(), decimals });
@@ -230,6 +214,38 @@ impl Amount {
         }
         digits.extend(std::iter::repeat_n('0', padding));
         parse_digits(&digits)
+    }
+
+    /// The same amount without the zeros that end its fraction: columns of a fixed scale write 100 as
+    /// "100.000000000000000000" whatever the asset. No digit that carries a value is dropped; whether the asset has room
+    /// for those that are left is for [`Amount::parse`] to say.
+    pub fn without_padding(human: &str) -> Result<&str, AmountError> {
+        let (whole, fraction) = split(human)?;
+        Ok(match fraction.trim_end_matches('0') {
+            "" => whole,
+            kept => &human[..whole.len() + 1 + kept.len()],
+        })
+    }
+}
+
+/// The digits before and after the point; after it there may be none only where there is no point.
+fn split(human: &str) -> Result<(&str, &str), AmountError> {
+    let (whole, fraction) = match human.split_once('.') {
+        None => (human, None),
+        Some((whole, fraction)) => (whole, Some(fraction)),
+    };
+    if whole.is_empty() && fraction.is_some() {
+        return Err(AmountError::NoWholePart);
+    }
+    check_digits(whole, 0)?;
+    check_leading_zeros(whole)?;
+    match fraction {
+        None => Ok((whole, "")),
+        Some("") => Err(AmountError::NoFraction),
+        Some(fraction) => {
+            check_digits(fraction, whole.len() + 1)?;
+            Ok((whole, fraction))
+        }
     }
 }
 

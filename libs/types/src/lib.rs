@@ -1,5 +1,5 @@
 //! The values every part of Bursar speaks in: ids, amounts, names, addresses, transaction hashes, priorities,
-//! retry schedules and the digest approvers sign.
+//! retry schedules, the digest approvers sign, and the entries of the signer's audit log.
 //!
 //! Text is parsed here once, at the edge; past that point a value of one of these types is known to be well formed.
 //!
@@ -10,6 +10,7 @@ mod text;
 
 pub mod address;
 pub mod amount;
+pub mod audit;
 pub mod backoff;
 pub mod id;
 pub mod name;
@@ -22,7 +23,7 @@ pub use amount::{Amount, AmountError, Decimals, RawAmount, format_amount};
 pub use backoff::Backoff;
 pub use id::{AssetId, AttemptId, IdError, JobId, UserId, WalletGroupId, WalletId, WithdrawalId};
 pub use name::{AssetSymbol, ChainName, NameError};
-pub use payment::{DigestError, Payment, PaymentDigest, approval_message, void_message};
+pub use payment::{DigestError, MOST_APPROVALS, Payment, PaymentDigest, approval_message, void_message};
 pub use priority::{Priority, PriorityError};
 pub use tx_hash::{TxHash, TxHashError};
 

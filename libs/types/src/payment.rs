@@ -46,6 +46,10 @@ use sha2::{Digest, Sha256};
 use crate::text::serde_as_text;
 use crate::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
+/// The most approvals one payment can demand or carry. Whoever sets a quorum, hands it on or checks it holds to this one, so that
+/// nothing is demanded here that is refused there. Intent's table repeats it.
+pub const MOST_APPROVALS: u8 = 100;
+
 const PAYMENT_TAG: &[u8] = b"bursar/payment/v1";
 const APPROVAL_TAG: &[u8] = b"bursar/approval/v1";
 const VOID_TAG: &[u8] = b"bursar/void/v1";

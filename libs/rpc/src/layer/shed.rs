@@ -2,14 +2,19 @@
 //!
 //! A slot is held until the handler has answered. For a unary call that is the whole call. A stream answers when it is set
 //! up and may then live for hours: it gives its slot back at that point, or a few hundred watchers would shut everybody out.
-//! Open streams are bounded by a limit of their own instead, held until the last byte.
+//! Open streams are bounded by a limit of their own instead, held until the last byte. Probes are answered whatever the load; their
+//! streams, which need no key, have a small limit of theirs, so that strangers cannot pile them up.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 use tonic::body::Body;
 
-use super::{Inner, Middleware, Req, Res, call::call_of, pass, refuse};
+use super::{
+    Inner, Middleware, Req, Res,
+    call::{Call, call_of},
+    pass, refuse,
+};
 use crate::{
     body::{Capped, OnEnd, code_in},
     error::{self, reason},
@@ -18,6 +23,8 @@ use crate::{
 
 /// Short: a slot comes free as soon as any request ends, and clients add their own growing backoff.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Open streams of health and reflection together: more than any fleet of load balancers has.
+const PUBLIC_STREAMS: usize = 256;
 /// Length prefix and compression flag of a gRPC message.
 const FRAME_BYTES: u64 = 5;
 
@@ -25,6 +32,7 @@ const FRAME_BYTES: u64 = 5;
 pub(crate) struct Shed {
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    public_streams: Arc<Semaphore>,
     max_message_bytes: u64,
 }
 
@@ -33,6 +41,7 @@ impl Shed {
         Self {
             requests: Arc::new(Semaphore::new(limits.concurrency)),
             streams: Arc::new(Semaphore::new(limits.streams)),
+            public_streams: Arc::new(Semaphore::new(PUBLIC_STREAMS)),
             max_message_bytes: limits.max_message_bytes,
         }
     }
@@ -41,20 +50,25 @@ impl Shed {
 impl Middleware for Shed {
     async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
         let call = call_of(&request);
-        if call.exempt {
+        let streaming = call.method.is_some_and(|method| method.server_streaming);
+        if call.exempt && !streaming {
             return pass(inner, request).await;
+        }
+        if call.exempt {
+            let Ok(stream) = self.public_streams.try_acquire_owned() else {
+                return refuse_stream(call, "public_streams");
+            };
+            let response = pass(inner, request).await;
+            return response.map(|body| Body::new(OnEnd::new(body, move |_| drop(stream))));
         }
         let Ok(slot) = self.requests.try_acquire_owned() else {
             metrics::counter!("bursar_rpc_server_shed_total", "limit" => "requests").increment(1);
             let text = "the server has as many requests as it can handle";
             return refuse(call, error::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER));
         };
-        let streaming = call.method.is_some_and(|method| method.server_streaming);
         let stream = if streaming {
             let Ok(stream) = self.streams.try_acquire_owned() else {
-                metrics::counter!("bursar_rpc_server_shed_total", "limit" => "streams").increment(1);
-                let text = "the server has as many open streams as it can handle";
-                return refuse(call, error::resource_exhausted(reason::TOO_MANY_STREAMS, text, RETRY_AFTER));
+                return refuse_stream(call, "streams");
             };
             Some(stream)
         } else {
@@ -74,4 +88,10 @@ impl Middleware for Shed {
             _ => response,
         }
     }
+}
+
+fn refuse_stream(call: Call, limit: &'static str) -> Res {
+    metrics::counter!("bursar_rpc_server_shed_total", "limit" => limit).increment(1);
+    let text = "the server has as many open streams as it can handle";
+    refuse(call, error::resource_exhausted(reason::TOO_MANY_STREAMS, text, RETRY_AFTER))
 }

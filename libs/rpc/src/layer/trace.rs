@@ -48,10 +48,12 @@ fn open(call: Call, path: &str) -> Span {
     if call.exempt {
         return tracing::trace_span!("probe", rpc.service = service, rpc.method = method);
     }
+    // What nobody serves is named by nobody: a scanner could invent names without end.
+    let name = if call.method.is_some() { path } else { method };
     if call.grpc {
         tracing::info_span!(
             "rpc",
-            otel.name = path,
+            otel.name = name,
             otel.kind = "server",
             rpc.system = "grpc",
             rpc.service = service,
@@ -64,7 +66,7 @@ fn open(call: Call, path: &str) -> Span {
     } else {
         tracing::info_span!(
             "http",
-            otel.name = path,
+            otel.name = name,
             otel.kind = "server",
             url.path = path,
             caller = Empty,

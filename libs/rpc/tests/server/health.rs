@@ -37,6 +37,23 @@ async fn health_needs_no_key_and_knows_every_name() {
 }
 
 #[tokio::test]
+async fn strangers_cannot_pile_up_streams_and_probes_are_answered_all_the_same() {
+    let running = fake::start_with(fake::config(), AuthConfig::default(), |server| server).await;
+    becomes(&running, "", ServingStatus::Serving).await;
+    let channel = rpc::connect_lazy(&rpc::ClientConfig::new(running.url())).unwrap();
+    let client = HealthClient::new(channel);
+    let watch = async || client.clone().watch(HealthCheckRequest::default()).await;
+    let mut watchers = Vec::new();
+    for _ in 0..256 {
+        watchers.push(watch().await.unwrap());
+    }
+    assert_eq!(watch().await.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(status(&running, "").await, Ok(ServingStatus::Serving));
+    watchers.pop();
+    until("a place is free again", async || watch().await.is_ok()).await;
+}
+
+#[tokio::test]
 async fn a_failing_critical_check_takes_the_server_out_and_it_recovers_by_itself() {
     let up = Arc::new(AtomicBool::new(true));
     let probe = Arc::clone(&up);

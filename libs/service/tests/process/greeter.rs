@@ -93,10 +93,15 @@ impl Greeter {
 
     /// Serving, until told otherwise.
     pub(crate) fn spawn(&self) -> Process {
+        self.spawn_to(&["serve"])
+    }
+
+    /// The same with another subcommand.
+    pub(crate) fn spawn_to(&self, arguments: &[&str]) -> Process {
         let log = self.dir.path().join("log");
         let stderr = fs::File::create(&log).unwrap();
         let child =
-            self.command().args(["serve", "--config"]).arg(self.file()).stderr(stderr).spawn().unwrap();
+            self.command().args(arguments).arg("--config").arg(self.file()).stderr(stderr).spawn().unwrap();
         Process { child, log }
     }
 }
@@ -123,6 +128,10 @@ impl Process {
             rest.split_once('"').map(|(address, _)| address.to_owned())
         })
         .await
+    }
+
+    pub(crate) async fn metrics(&self, address: &str) -> String {
+        reqwest::get(format!("http://{address}/metrics")).await.unwrap().text().await.unwrap()
     }
 
     pub(crate) async fn ready(&self, address: &str) -> bool {

@@ -35,6 +35,8 @@ async fn it_migrates_serves_reloads_and_stops_cleanly() {
     let mut process = greeter.spawn();
     let address = process.address().await;
     wait_for("ready", SOON, || process.ready(&address)).await;
+    let metrics = process.metrics(&address).await;
+    assert!(metrics.contains("greeter_starts_total 1"), "counted before it listens, and lost: {metrics}");
 
     greeter.write(&config(database.url(), "good day"));
     process.signal(Signal::SIGHUP);
@@ -86,6 +88,23 @@ async fn a_failing_task_of_a_subcommand_is_the_subcommands_failure() {
     let ended = greeter.run(&["wave"]).await;
     let told = "greeter: the task `hand` failed: it is tired";
     assert_eq!((ended.code, ended.last_line().as_str()), (1, told));
+}
+
+#[tokio::test]
+async fn a_command_shows_what_it_counts_and_does_not_wait_for_its_address() {
+    let database = postgres().await;
+    let greeter = Greeter::new(&config(database.url(), "hello"));
+    assert_eq!(greeter.run(&["migrate"]).await.code, 0);
+    let predecessor = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = predecessor.local_addr().unwrap().to_string();
+    let mut process = greeter.spawn_to(&["bow", "--listen", &address]);
+    process.logged("another process listens here").await;
+    drop(predecessor);
+    wait_for("ready", SOON, || process.ready(&address)).await;
+    let metrics = process.metrics(&address).await;
+    assert!(metrics.contains("greeter_bows_total 1"), "{metrics}");
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.exit().await, 0, "{}", process.log());
 }
 
 /// Why a service says its task failed after a reload of this greeting.

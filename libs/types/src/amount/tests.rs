@@ -44,6 +44,27 @@ fn raw_amounts_are_canonical_decimal_digits() {
 }
 
 #[test]
+fn padding_is_dropped_and_no_other_digit_is() {
+    for (padded, kept) in [
+        ("100.000000000000000000", "100"),
+        ("12.500000000000000000", "12.5"),
+        ("0.000000000000000000", "0"),
+        ("0.010", "0.01"),
+        ("100", "100"),
+        ("1.000000000000000001", "1.000000000000000001"),
+    ] {
+        assert_eq!(Amount::without_padding(padded), Ok(kept));
+    }
+    let kept = Amount::without_padding("1.000000100000000000").unwrap();
+    assert_eq!(human(kept, 6), Err(AmountError::TooPrecise { digits: 7, decimals: 6 }), "never rounded");
+    assert_eq!(Amount::without_padding("1e2"), Err(AmountError::NotADigit { character: 'e', at: 1 }));
+    assert_eq!(Amount::without_padding("-1.0"), Err(AmountError::Signed));
+    assert_eq!(Amount::without_padding("1."), Err(AmountError::NoFraction));
+    assert_eq!(Amount::without_padding(".50"), Err(AmountError::NoWholePart));
+    assert_eq!(Amount::without_padding(""), Err(AmountError::Empty));
+}
+
+#[test]
 fn human_amounts_become_raw_units_exactly() {
     assert_eq!(human("12.5", 6), raw("12500000"));
     assert_eq!(human("12.50", 6), raw("12500000"));
