@@ -33,7 +33,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start everything on this machine: databases, a chain, the six services
+    /// Start everything on this machine: databases, two chains, the six services
     Up(Up),
     /// Stop everything that `up` started
     Down(Down),

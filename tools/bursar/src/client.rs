@@ -144,6 +144,12 @@ impl Connection {
         self.stack.as_ref().and_then(|stack| stack.parts.get(name)).map(|part| part.url.clone())
     }
 
+    /// Where the local stack keeps its signer's unseal key; nothing when another signer is meant, which must not be sent it.
+    pub fn unseal_key_file(&self) -> Option<PathBuf> {
+        let own = self.stack.is_some() && self.target.signer.is_none();
+        own.then(|| self.target.data.join("secrets").join("unseal.key"))
+    }
+
     pub fn signer(&self, who: &str) -> Result<Signer> {
         Ok(Signer::new(self.client("signer-gateway", self.target.signer.as_ref(), who)?))
     }

@@ -10,6 +10,7 @@ pub mod command;
 pub mod index_seed;
 pub mod output;
 pub mod progress;
+pub mod reconnect;
 pub mod secrets;
 pub mod seed;
 pub mod stack;

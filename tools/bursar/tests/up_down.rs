@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panic as the tests do")]
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -187,6 +187,10 @@ fn is_the_contract(stack: &Stack, file: &Value) {
         assert_eq!(part["command"][1], "serve");
         assert!(part["env"].is_object());
     }
+    // 3001 unless somebody on this machine has it, such as the stack of another test.
+    let json = text(&file["parts"]["worker-control"]["http"]);
+    let address = json.strip_prefix("http://").unwrap();
+    assert!(address.starts_with("127.0.0.1:") && TcpStream::connect(address).is_ok(), "{json}");
     for part in DEPENDENCIES {
         assert_eq!(
             file["parts"][part]["kind"],

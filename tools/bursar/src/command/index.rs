@@ -1,21 +1,18 @@
 //! `bursar index`: sources of contract events, how far they are read, and the events themselves.
 
 use std::collections::BTreeSet;
-use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use proto::indexer::v1 as pb;
 
 use crate::client::{Connection, Indexer};
-use crate::index_seed;
 use crate::output::{self, Output};
-use crate::stack::BSC;
+
+mod live;
+mod watch;
 
 const OPERATOR: &str = "operator";
-const BAR: u64 = 24;
-const REDRAW: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub struct Index {
@@ -101,7 +98,7 @@ impl Index {
         match self.action {
             Action::Sources => sources(&mut client, out).await,
             Action::Add(add) => add.run(&mut client, out).await,
-            Action::Addresses { source, file } => addresses(&mut client, source, &file).await,
+            Action::Addresses { source, file } => addresses(&mut client, source, &file, out).await,
             Action::Progress { source } => {
                 let progress = progress(&mut client, source.unwrap_or_default()).await?;
                 if out.json {
@@ -110,9 +107,9 @@ impl Index {
                 table(&progress)
             }
             Action::Watch { source, until_complete } => {
-                watch(&mut client, source.unwrap_or_default(), until_complete).await
+                watch::run(&mut client, source.unwrap_or_default(), until_complete, out).await
             }
-            Action::Requeue { source, from_block } => requeue(&mut client, source, from_block).await,
+            Action::Requeue { source, from_block } => requeue(&mut client, source, from_block, out).await,
             Action::Events { source, limit } => events(&mut client, source, limit, out).await,
             Action::Follow { source, from_block, cursor } => {
                 let request = pb::WatchEventsRequest {
@@ -120,9 +117,9 @@ impl Index {
                     cursor: cursor.unwrap_or_default(),
                     from_block: from_block.unwrap_or(0),
                 };
-                follow(&mut client, request).await
+                live::follow(&mut client, request).await
             }
-            Action::Emit { amount } => emit(connection, &mut client, amount).await,
+            Action::Emit { amount } => live::emit(connection, &mut client, amount, out).await,
         }
     }
 }
@@ -174,16 +171,21 @@ async fn sources(client: &mut Indexer, out: Output) -> Result<()> {
     output::table(["SOURCE", "CHAIN", "CONTRACT", "EVENT", "START", "NODES", "STATE"], rows)
 }
 
-async fn addresses(client: &mut Indexer, source: String, file: &std::path::Path) -> Result<()> {
+async fn addresses(client: &mut Indexer, source: String, file: &std::path::Path, out: Output) -> Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let all: Vec<String> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    let mut last = None;
+    let mut last: Option<pb::AddSourceAddressesResponse> = None;
     for chunk in all.chunks(20_000) {
         let request = pb::AddSourceAddressesRequest { source: source.clone(), addresses: chunk.to_vec() };
-        last = Some(client.add_source_addresses(request).await?.into_inner());
+        let mut answer = client.add_source_addresses(request).await?.into_inner();
+        answer.added += last.map_or(0, |before| before.added);
+        last = Some(answer);
     }
     let Some(answer) = last else { bail!("{} names no address", file.display()) };
+    if out.json {
+        return output::json("bursar.indexer.v1.AddSourceAddressesResponse", &answer);
+    }
     output::print(&format!(
         "{} addresses; new ones count from block {} on",
         answer.addresses, answer.from_block
@@ -227,100 +229,35 @@ fn mode(progress: &pb::Progress) -> &'static str {
     }
 }
 
-/// Draws until Ctrl-C. A terminal is redrawn in place; anything else gets a line for each change.
-async fn watch(client: &mut Indexer, source: String, until_complete: bool) -> Result<()> {
-    let terminal = std::io::stdout().is_terminal();
-    let mut drawn: Vec<String> = Vec::new();
-    loop {
-        let all = client.list_sources(pb::ListSourcesRequest {}).await?.into_inner().sources;
-        let progress = progress(client, source.clone()).await?;
-        let start =
-            |name: &str| all.iter().find(|known| known.name == name).map_or(0, |known| known.start_block);
-        let width = progress.iter().map(|p| p.source.len()).max().unwrap_or(0);
-        let lines: Vec<String> = progress.iter().map(|p| line(p, start(&p.source), width)).collect();
-        draw(&lines, &drawn, terminal)?;
-        drawn = lines;
-        if until_complete && !progress.is_empty() && progress.iter().all(|p| p.lag_blocks == 0) {
-            return Ok(());
+async fn requeue(client: &mut Indexer, source: String, from_block: Option<u64>, out: Output) -> Result<()> {
+    let requeued = match from_block {
+        None => requeue_all(client, source).await?,
+        Some(from_block) => {
+            let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
+            match client.requeue_range(request).await?.into_inner().requeued {
+                0 => bail!("no range of {source} that begins at block {from_block} has used up its attempts"),
+                requeued => requeued,
+            }
         }
-        tokio::select! {
-            () = tokio::time::sleep(REDRAW) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-        }
-    }
-}
-
-fn draw(lines: &[String], before: &[String], terminal: bool) -> Result<()> {
-    if !terminal {
-        return lines.iter().filter(|line| !before.contains(line)).try_for_each(|line| output::print(line));
-    }
-    let mut text = String::new();
-    if !before.is_empty() {
-        // Up to the first line of the last drawing, and clear from there on.
-        text.push_str(&format!("\x1b[{}A\x1b[J", before.len()));
-    }
-    for line in lines {
-        text.push_str(line);
-        text.push('\n');
-    }
-    let mut out = std::io::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to the terminal")
-}
-
-/// One source: its bar, how far, how fast, how long still.
-fn line(progress: &pb::Progress, start: u64, width: usize) -> String {
-    let whole = progress.head_block.saturating_add(1).saturating_sub(start).max(1);
-    let done = whole.saturating_sub(progress.lag_blocks);
-    let filled = usize::try_from((done * BAR / whole).min(BAR)).unwrap_or(0);
-    let rest = usize::try_from(BAR).unwrap_or(0).saturating_sub(filled);
-    let bar = format!("{}{}", "#".repeat(filled), ".".repeat(rest));
-    let left = match &progress.time_left {
-        _ if progress.lag_blocks == 0 => "at the head".to_owned(),
-        Some(left) => format!("{} left", span(left.seconds)),
-        None => "no end in sight".to_owned(),
     };
-    let parked = match progress.exhausted.len() {
-        0 => String::new(),
-        n => format!("  {n} parked"),
-    };
-    format!(
-        "{:<width$}  [{bar}] {:>3} %  {} of {}  {} blocks/s  {left}  {} events{parked}",
-        progress.source,
-        done * 100 / whole,
-        progress.complete_to_block,
-        progress.head_block,
-        progress.blocks_per_second,
-        progress.events,
-    )
-}
-
-fn span(seconds: i64) -> String {
-    match seconds {
-        s if s < 120 => format!("{s} s"),
-        s if s < 7_200 => format!("{} min", s / 60),
-        s if s < 172_800 => format!("{} h", s / 3_600),
-        s => format!("{} days", s / 86_400),
+    if out.json {
+        return output::json(
+            "bursar.indexer.v1.RequeueRangeResponse",
+            &pb::RequeueRangeResponse { requeued },
+        );
     }
-}
-
-async fn requeue(client: &mut Indexer, source: String, from_block: Option<u64>) -> Result<()> {
-    let Some(from_block) = from_block else { return requeue_all(client, source).await };
-    let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
-    match client.requeue_range(request).await?.into_inner().requeued {
-        0 => bail!("no range of {source} that begins at block {from_block} has used up its attempts"),
-        requeued => output::print(&format!("{requeued} requeued")),
-    }
+    output::print(&format!("{requeued} requeued"))
 }
 
 /// The indexer names the first of them only, so it is asked until it names none that was not requeued before.
-async fn requeue_all(client: &mut Indexer, source: String) -> Result<()> {
+async fn requeue_all(client: &mut Indexer, source: String) -> Result<u32> {
     let (mut seen, mut requeued) = (BTreeSet::new(), 0);
     loop {
         let progress = progress(client, source.clone()).await?;
         let named = progress.iter().flat_map(|one| &one.exhausted).map(|range| range.from_block);
         let new: Vec<u64> = named.filter(|block| seen.insert(*block)).collect();
         if new.is_empty() {
-            return output::print(&format!("{requeued} requeued"));
+            return Ok(requeued);
         }
         for from_block in new {
             let request = pb::RequeueRangeRequest { source: source.clone(), from_block };
@@ -362,71 +299,4 @@ async fn events(client: &mut Indexer, source: String, limit: u32, out: Output) -
 
 fn parameters(event: &pb::Event) -> Result<String> {
     Ok(output::value("bursar.indexer.v1.Event", event)?["parameters"].to_string())
-}
-
-async fn follow(client: &mut Indexer, request: pb::WatchEventsRequest) -> Result<()> {
-    let mut stream = client.watch_events(request).await?.into_inner();
-    while let Some(response) = stream.message().await? {
-        output::json_line("bursar.indexer.v1.WatchEventsResponse", &response)?;
-    }
-    Ok(())
-}
-
-async fn emit(connection: &Connection, client: &mut Indexer, amount: u64) -> Result<()> {
-    let node = connection.part(BSC).context("no development chain here; start one with `bursar up`")?;
-    let (hash, block) = index_seed::emit(&node, amount).await?;
-    let mined = Instant::now();
-    output::print(&format!("block {block}: {hash}"))?;
-    loop {
-        let request = pb::ListEventsRequest {
-            source: index_seed::FEES.to_owned(),
-            from_block: block,
-            to_block: block,
-            ..Default::default()
-        };
-        let events = client.list_events(request).await?.into_inner().events;
-        if let Some(event) = events.iter().find(|event| event.transaction_hash == hash) {
-            let ms = mined.elapsed().as_millis();
-            return output::print(&format!("served after {ms} ms: {} {}", event.name, parameters(event)?));
-        }
-        if mined.elapsed() > Duration::from_secs(30) {
-            bail!("the indexer does not serve the event; see `bursar index progress`");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn progress(complete: u64, head: u64, lag: u64) -> pb::Progress {
-        pb::Progress {
-            source: "fees".to_owned(),
-            complete_to_block: complete,
-            head_block: head,
-            lag_blocks: lag,
-            blocks_per_second: 50,
-            events: 7,
-            time_left: Some(prost_types::Duration { seconds: 90, nanos: 0 }),
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn a_bar_shows_how_far_a_source_is() {
-        let half = line(&progress(149, 199, 50), 100, 6);
-        assert_eq!(
-            half,
-            "fees    [############............]  50 %  149 of 199  50 blocks/s  90 s left  7 events"
-        );
-        let done = line(&progress(199, 199, 0), 100, 4);
-        assert!(done.contains("########################]") && done.contains("at the head"), "{done}");
-        assert!(line(&progress(0, 0, 0), 0, 4).contains("100 %"));
-    }
-
-    #[test]
-    fn spans_are_told_in_the_unit_people_think_in() {
-        assert_eq!([span(5), span(600), span(10_000), span(300_000)], ["5 s", "10 min", "2 h", "3 days"]);
-    }
 }

@@ -1,8 +1,11 @@
-//! `bursar logs`: the log of a part, of a stack that runs or of one that does not any more.
+//! `bursar logs`: the log of a part or of a worker, of a stack that runs or of one that does not any more.
+//!
+//! A worker may be called as a service is, so its full name is `worker/ID`; the id alone is enough where no part has that name.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,10 +16,12 @@ use crate::output;
 use crate::stack::Layout;
 
 const FOLLOW: Duration = Duration::from_millis(200);
+/// What the name of a worker's log begins with.
+const WORKER: &str = "worker/";
 
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// A service or another part: intent, execution, .., postgres, mongodb, redis, bsc, tron
+    /// A service or another part: intent, execution, .., postgres, mongodb, redis, bsc, tron; or a worker: worker/ID
     part: String,
     /// Go on as the log grows
     #[arg(short, long)]
@@ -31,18 +36,18 @@ impl Logs {
         let layout =
             Layout::find(&target.data).with_context(|| format!("no stack in {}", target.data.display()))?;
         let known = known(&layout);
-        if !known.contains(&self.part) {
-            match known.as_slice() {
+        let Some(log) = find(&known, &self.part) else {
+            let names: Vec<&str> = known.keys().map(String::as_str).collect();
+            match names.as_slice() {
                 [] => bail!("no part has written a log in {}", layout.root().display()),
-                known => bail!("no log of `{}`; there are logs of {}", self.part, known.join(", ")),
+                names => bail!("no log of `{}`; there are logs of {}", self.part, names.join(", ")),
             }
-        }
-        let log = layout.log(&self.part);
-        let tail = devstack::tail(&log, self.lines);
+        };
+        let tail = devstack::tail(log, self.lines);
         if !tail.is_empty() {
             output::print(&tail)?;
         }
-        if self.follow { follow(&log).await } else { Ok(()) }
+        if self.follow { follow(log).await } else { Ok(()) }
     }
 }
 
@@ -69,10 +74,51 @@ async fn follow(log: &Path) -> Result<()> {
     }
 }
 
-fn known(layout: &Layout) -> Vec<String> {
-    let entries = std::fs::read_dir(layout.root().join("logs")).into_iter().flatten().flatten();
-    let name = |entry: std::fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned());
-    let mut known: Vec<String> = entries.filter_map(name).collect();
-    known.sort();
-    known
+/// The log of a part, or of a worker by its full name or its id.
+fn find<'a>(known: &'a BTreeMap<String, PathBuf>, name: &str) -> Option<&'a Path> {
+    known.get(name).or_else(|| known.get(&format!("{WORKER}{name}"))).map(PathBuf::as_path)
+}
+
+/// Every log there is, by the name under which it is asked for.
+fn known(layout: &Layout) -> BTreeMap<String, PathBuf> {
+    let parts = logs_in(&layout.root().join("logs"));
+    let workers = logs_in(&layout.worker_logs());
+    let named = workers.into_iter().map(|(id, log)| (format!("{WORKER}{id}"), log));
+    parts.into_iter().chain(named).collect()
+}
+
+fn logs_in(dir: &Path) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let log = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().to_str()?.strip_suffix(".log")?.to_owned();
+        Some((name, entry.path()))
+    };
+    entries.filter_map(log).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_found_by_its_id_unless_a_part_is_called_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::create(dir.path()).unwrap();
+        let workers = layout.worker_logs();
+        std::fs::create_dir_all(&workers).unwrap();
+        std::fs::create_dir_all(dir.path().join("logs")).unwrap();
+        for log in [layout.log("indexer"), workers.join("indexer.log"), workers.join("confirmation-bsc.log")]
+        {
+            std::fs::write(log, "").unwrap();
+        }
+        let known = known(&layout);
+        assert_eq!(
+            known.keys().collect::<Vec<_>>(),
+            ["indexer", "worker/confirmation-bsc", "worker/indexer"]
+        );
+        assert_eq!(find(&known, "indexer"), Some(layout.log("indexer").as_path()));
+        assert_eq!(find(&known, "worker/indexer"), Some(workers.join("indexer.log").as_path()));
+        assert_eq!(find(&known, "confirmation-bsc"), Some(workers.join("confirmation-bsc.log").as_path()));
+        assert_eq!(find(&known, "confirmation"), None);
+    }
 }

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use proto::signer::v1 as pb;
+use serde_json::json;
 
 use crate::client::Connection;
 use crate::output::{self, Output};
 use crate::secrets;
+
+mod audit;
 
 #[derive(Debug, Args)]
 pub struct Signer {
@@ -20,62 +23,29 @@ pub struct Signer {
 enum Action {
     /// Write a fresh unseal key to a file that only its owner can read
     Init {
-        /// Where to write it; never overwritten
-        file: PathBuf,
+        /// Where to write it; never overwritten. By default the local stack's, which is kept if it is there, or unseal.key
+        file: Option<PathBuf>,
     },
     /// Open the seal of a running signer
     Unseal {
-        /// File with the unseal key
-        #[arg(long)]
-        key_file: PathBuf,
+        /// File with the unseal key; by default the local stack's
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
     },
     /// Whether it is sealed or frozen, and the head of its audit log
     Status,
     /// The audit log
     Audit {
         #[command(subcommand)]
-        action: Audit,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum Audit {
-    /// Recompute the hash chain
-    Verify {
-        /// A head noted earlier; must still be part of the log
-        #[arg(long, requires = "sequence")]
-        expect: Option<String>,
-        /// Sequence of that head
-        #[arg(long, requires = "expect")]
-        sequence: Option<u64>,
-    },
-    /// Print entries
-    List {
-        #[arg(long, default_value_t = 0)]
-        after: u64,
-        #[arg(long, default_value_t = 100)]
-        limit: u32,
+        action: audit::Audit,
     },
 }
 
 impl Signer {
     pub async fn run(self, connection: &Connection, out: Output) -> Result<()> {
         match self.action {
-            Action::Init { file } => {
-                secrets::write_new(&file, &secrets::random_hex())?;
-                output::print(&format!(
-                    "unseal key written to {}; keep a copy where no server can reach it",
-                    file.display()
-                ))
-            }
-            Action::Unseal { key_file } => {
-                let key = std::fs::read_to_string(&key_file)
-                    .with_context(|| format!("cannot read {}", key_file.display()))?;
-                let mut client = connection.signer("operator")?;
-                let request = pb::UnsealRequest { unseal_key: key.trim().to_owned() };
-                let groups = client.unseal(request).await?.into_inner().groups;
-                output::print(&format!("unsealed; {groups} wallet group(s) can be used"))
-            }
+            Action::Init { file } => init(connection, out, file),
+            Action::Unseal { key_file } => unseal(connection, out, key_file).await,
             Action::Status => {
                 let mut client = connection.signer("auditor")?;
                 let status = client.get_status(pb::GetStatusRequest {}).await?.into_inner();
@@ -94,48 +64,45 @@ impl Signer {
                     ("audit head", status.audit_head),
                 ])
             }
-            Action::Audit { action: Audit::Verify { expect, sequence } } => {
-                verify(connection, out, expect, sequence).await
-            }
-            Action::Audit { action: Audit::List { after, limit } } => {
-                let mut client = connection.signer("auditor")?;
-                let request = pb::ListAuditRequest { after_sequence: after, page_size: limit };
-                let entries = client.list_audit(request).await?.into_inner().entries;
-                if out.json {
-                    return output::json_list("bursar.signer.v1.AuditEntry", &entries);
-                }
-                let rows = entries.iter().map(|e| {
-                    [
-                        e.sequence.to_string(),
-                        e.caller.clone(),
-                        e.action.clone(),
-                        e.decision.clone(),
-                        e.reason.clone(),
-                    ]
-                });
-                output::table(["#", "CALLER", "ACTION", "DECISION", "REASON"], rows)
-            }
+            Action::Audit { action } => action.run(connection, out).await,
         }
     }
 }
 
-async fn verify(
-    connection: &Connection,
-    out: Output,
-    expect: Option<String>,
-    sequence: Option<u64>,
-) -> Result<()> {
-    let mut client = connection.signer("auditor")?;
-    let request = pb::VerifyAuditRequest {
-        expected_hash: expect.unwrap_or_default(),
-        expected_sequence: sequence.unwrap_or_default(),
+fn init(connection: &Connection, out: Output, file: Option<PathBuf>) -> Result<()> {
+    let (file, keep) = match (file, connection.unseal_key_file()) {
+        (Some(file), _) => (file, false),
+        // A stack has made its own when it started; without it nothing that it sealed could be opened again.
+        (None, Some(file)) => {
+            let keep = file.exists();
+            (file, keep)
+        }
+        (None, None) => (PathBuf::from("unseal.key"), false),
     };
-    let found = client.verify_audit(request).await?.into_inner();
+    if !keep {
+        secrets::write_new(&file, &secrets::random_hex())?;
+    }
     if out.json {
-        output::json("bursar.signer.v1.VerifyAuditResponse", &found)?;
+        return output::print(&json!({ "file": file, "created": !keep }).to_string());
     }
-    if !found.intact {
-        bail!("the audit log does not fit from entry {} on: {}", found.first_bad_sequence, found.problem);
+    let file = file.display();
+    output::print(&if keep {
+        format!("the stack's unseal key is kept: {file}")
+    } else {
+        format!("unseal key written to {file}; keep a copy where no server can reach it")
+    })
+}
+
+async fn unseal(connection: &Connection, out: Output, file: Option<PathBuf>) -> Result<()> {
+    let file = file.or_else(|| connection.unseal_key_file());
+    let file =
+        file.context("name the file of the unseal key with --key-file; only a local stack's is known")?;
+    let key = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut client = connection.signer("operator")?;
+    let request = pb::UnsealRequest { unseal_key: key.trim().to_owned() };
+    let answer = client.unseal(request).await?.into_inner();
+    if out.json {
+        return output::json("bursar.signer.v1.UnsealResponse", &answer);
     }
-    if out.json { Ok(()) } else { output::print(&format!("intact: {} entries", found.entries)) }
+    output::print(&format!("unsealed; {} wallet group(s) can be used", answer.groups))
 }

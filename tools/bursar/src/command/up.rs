@@ -274,8 +274,11 @@ fn told(file: &StackFile, out: Output) -> Result<()> {
     };
     let mut parts: Vec<_> = file.parts.iter().collect();
     parts.sort_by_key(|(name, part)| (order(part.kind), (*name).clone()));
-    let rows =
-        parts.into_iter().map(|(name, part)| [name.clone(), without_password(&part.url), shown(&part.log)]);
+    let rows = parts.into_iter().flat_map(|(name, part)| {
+        let row = |name: String, url: &str| [name, without_password(url), shown(&part.log)];
+        let http = part.http.as_ref().map(|url| row(format!("{name} (JSON)"), url));
+        std::iter::once(row(name.clone(), &part.url)).chain(http)
+    });
     output::table(["PART", "ADDRESS", "LOG"], rows)?;
     output::print(&format!("\nAddresses, keys and databases: {}", shown(&file.data.join("stack.json"))))
 }

@@ -13,10 +13,7 @@ use tokio_stream::StreamExt;
 use crate::approver::ApproverKey;
 use crate::client::{Connection, Intent};
 use crate::output::{self, Output};
-use crate::progress::say;
-
-/// Between two tries to follow a withdrawal whose service is away.
-const WATCH_PAUSE: Duration = Duration::from_millis(500);
+use crate::reconnect::{self, Left};
 
 #[derive(Debug, Args)]
 pub struct Withdraw {
@@ -226,23 +223,13 @@ impl List {
 
 async fn watch(connection: &Connection, out: Output, id: String) -> Result<()> {
     let mut client = connection.intent("requester")?;
-    let mut after_sequence = 0;
     // The stream may break (a restart, a drain); the sequence says where to go on.
-    loop {
-        match follow(&mut client, out, &id, &mut after_sequence).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(error) if error.downcast_ref().is_some_and(is_broken) => {
-                say(format_args!("trying again: {}", output::explain(&error)));
-            }
-            Err(error) => return Err(error),
-        }
-        tokio::time::sleep(WATCH_PAUSE).await;
-    }
+    let mut after_sequence = 0;
+    reconnect::follow(async || follow(&mut client, out, &id, &mut after_sequence).await).await
 }
 
-/// Prints the steps of one stream; whether the last of them was the withdrawal's end.
-async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<bool> {
+/// Prints the steps of one stream; nothing is left after the one that ends the withdrawal.
+async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<Left> {
     let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: *after_sequence };
     let mut stream = client.watch_withdrawal(request).await?.into_inner();
     while let Some(update) = stream.next().await {
@@ -256,19 +243,10 @@ async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut
             output::print(&format!("{:>3}  {to:<10} {}", step.sequence, step.detail))?;
         }
         if is_final(step.to()) {
-            return Ok(true);
+            return Ok(Left::Nothing);
         }
     }
-    Ok(false)
-}
-
-/// Whether the connection failed rather than the call: a fault of the service itself carries a reason.
-fn is_broken(status: &tonic::Status) -> bool {
-    match status.code() {
-        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled => true,
-        tonic::Code::Internal => rpc::error::reason_of(status).is_none(),
-        _ => false,
-    }
+    Ok(Left::More)
 }
 
 fn show(out: Output, withdrawal: Option<pb::Withdrawal>) -> Result<()> {

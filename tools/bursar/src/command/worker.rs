@@ -10,6 +10,7 @@ use proto::workercontrol::v1 as pb;
 
 use crate::client::Connection;
 use crate::output::{self, Output};
+use crate::reconnect::{self, Left};
 
 const MESSAGE: &str = "bursar.workercontrol.v1.Worker";
 
@@ -72,44 +73,55 @@ impl Worker {
     }
 }
 
-/// Redraws the table on a terminal; anywhere else each change is a line.
+/// Redraws the table on a terminal; anywhere else each change is a line. A restart of the service begins with all workers again.
 async fn watch(connection: &Connection, out: Output) -> Result<()> {
     let mut client = connection.workers("operator")?;
-    let mut stream = client.watch_workers(pb::WatchWorkersRequest {}).await?.into_inner();
     let live = !out.json && std::io::stdout().is_terminal();
-    let mut workers: BTreeMap<String, pb::Worker> = BTreeMap::new();
-    while let Some(change) = stream.message().await? {
-        let removed = change.removed;
-        let worker = change.worker.context("the change holds no worker")?;
-        if out.json {
-            let mut line = output::value(MESSAGE, &worker)?;
-            if removed {
-                line["removed"] = true.into();
+    reconnect::follow(async || {
+        let mut stream = client.watch_workers(pb::WatchWorkersRequest {}).await?.into_inner();
+        // Begun anew with each stream: workers that went meanwhile are not told of.
+        let mut workers: BTreeMap<String, pb::Worker> = BTreeMap::new();
+        while let Some(change) = stream.message().await? {
+            let worker = change.worker.context("the change holds no worker")?;
+            if live {
+                redraw(&mut workers, worker, change.removed)?;
+            } else {
+                tell(&worker, change.removed, out)?;
             }
-            output::print(&line.to_string())?;
-            continue;
         }
-        if !live {
-            let mut cells = cells(&worker);
-            if removed {
-                cells[1] = "removed".to_owned();
-            }
-            output::print(cells.join("  ").trim_end())?;
-            continue;
-        }
+        Ok(Left::More)
+    })
+    .await
+}
+
+/// One change as a line.
+fn tell(worker: &pb::Worker, removed: bool, out: Output) -> Result<()> {
+    if out.json {
+        let mut line = output::value(MESSAGE, worker)?;
         if removed {
-            workers.remove(&id_of(&worker));
-        } else {
-            workers.insert(id_of(&worker), worker);
+            line["removed"] = true.into();
         }
-        let mut screen = std::io::stdout();
-        // Home, and clear what was below.
-        write!(screen, "\x1b[H\x1b[2J")?;
-        table(workers.values())?;
-        output::print(&format!("\n{}  Ctrl-C ends", Utc::now().format("%H:%M:%S")))?;
-        screen.flush()?;
+        return output::print(&line.to_string());
     }
-    Ok(())
+    let mut cells = cells(worker);
+    if removed {
+        cells[1] = "removed".to_owned();
+    }
+    output::print(cells.join("  ").trim_end())
+}
+
+fn redraw(workers: &mut BTreeMap<String, pb::Worker>, worker: pb::Worker, removed: bool) -> Result<()> {
+    if removed {
+        workers.remove(&id_of(&worker));
+    } else {
+        workers.insert(id_of(&worker), worker);
+    }
+    let mut screen = std::io::stdout();
+    // Home, and clear what was below.
+    write!(screen, "\x1b[H\x1b[2J")?;
+    table(workers.values())?;
+    output::print(&format!("\n{}  Ctrl-C ends", Utc::now().format("%H:%M:%S")))?;
+    Ok(screen.flush()?)
 }
 
 fn table<'a>(workers: impl Iterator<Item = &'a pb::Worker>) -> Result<()> {

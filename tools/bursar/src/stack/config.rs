@@ -23,6 +23,8 @@ const UNSEAL: &str = "unseal";
 const MAX_FEE: &str = "50000000000000000";
 const MAX_TOP_UP: &str = "100000000000000000";
 const MAX_TRANSACTION: &str = "1000000000000000000000000";
+/// First address of the development phrase: sweeps end in that group and in no other.
+const DEVELOPMENT_GROUP: &str = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266";
 
 /// Everything a configuration may need to know of the stack.
 #[derive(Debug)]
@@ -126,6 +128,7 @@ fn signer_gateway(facts: &Facts<'_>) -> Result<Table> {
     set(&mut table, &["seal"], "unseal_key", facts.secret(UNSEAL)?);
     let attestation = ApproverKey::from_hex(ATTESTATION, &facts.secret(ATTESTATION)?)?.public_hex();
     set(&mut table, &["policy"], "confirmation_keys", vec![Value::from(attestation)]);
+    set(&mut table, &["policy"], "operation_groups", vec![Value::from(DEVELOPMENT_GROUP)]);
     let approver = |(name, public_key): (String, String)| {
         let mut approver = Table::new();
         approver.insert("name".to_owned(), name.into());
@@ -237,7 +240,13 @@ mod tests {
             .iter()
             .map(|name| ((*name).to_owned(), format!("postgres://{name}:pw-{name}@127.0.0.1:1/{name}")))
             .collect();
-        let ports = SERVICES.iter().zip(1000..).map(|(name, port)| ((*name).to_owned(), port)).collect();
+        let workers = Workers {
+            place: workers::Place::Orchestrated,
+            programs: SERVICES.into_iter().map(|service| (service, service.into())).collect(),
+            die_with_orchestrator: false,
+        };
+        let names = SERVICES.into_iter().map(str::to_owned).chain(workers.port_names());
+        let ports: BTreeMap<String, u16> = names.zip(1000..).collect();
         let facts = Facts {
             layout: &layout,
             keys: &keys,
@@ -245,11 +254,7 @@ mod tests {
             mongodb: "mongodb://127.0.0.1:2",
             redis: "redis://127.0.0.1:3",
             ports: &ports,
-            workers: &Workers {
-                place: workers::Place::Orchestrated,
-                programs: SERVICES.into_iter().map(|service| (service, service.into())).collect(),
-                die_with_orchestrator: false,
-            },
+            workers: &workers,
         };
         write_all(&facts).unwrap();
         for service in SERVICES {
@@ -266,6 +271,19 @@ mod tests {
             let own = keys.of_service(service);
             let others = keys.people.values().chain(keys.services.values()).filter(|key| **key != own);
             assert!(others.into_iter().all(|key| !text.contains(key)), "{service} holds no key but its own");
+        }
+        let signer: Table =
+            std::fs::read_to_string(layout.config("signer-gateway")).unwrap().parse().unwrap();
+        assert_eq!(signer["policy"]["operation_groups"], Value::from(vec![DEVELOPMENT_GROUP]));
+        let told = std::fs::read_to_string(layout.config("workers")).unwrap();
+        let parts = workers.parts(&ports);
+        assert_eq!(parts.len(), 5, "{parts:?}");
+        for (id, part) in parts {
+            let listen = part.url.trim_start_matches("http://");
+            assert!(
+                told.contains(&format!("\"{listen}\"")),
+                "{id} is not told to listen on {listen}: {told}"
+            );
         }
     }
 }

@@ -107,7 +107,8 @@ async fn postgres(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16
     let server = start_on!(Postgres, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    Ok(Running { name: POSTGRES.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+    let process = server.into_process();
+    Ok(Running { name: POSTGRES.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
 async fn mongodb(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
@@ -121,7 +122,8 @@ async fn mongodb(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16)
     let server = start_on!(Mongo, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    Ok(Running { name: MONGODB.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+    let process = server.into_process();
+    Ok(Running { name: MONGODB.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
 async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
@@ -136,7 +138,8 @@ async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -
     let server = start_on!(Redis, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    Ok(Running { name: REDIS.into(), kind: Kind::Dependency, url, port, process: server.into_process() })
+    let process = server.into_process();
+    Ok(Running { name: REDIS.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
 async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
@@ -154,7 +157,8 @@ async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> 
     let server = start_on!(Anvil, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    Ok(Running { name: BSC.into(), kind: Kind::Chain, url, port, process: server.into_process() })
+    let process = server.into_process();
+    Ok(Running { name: BSC.into(), kind: Kind::Chain, url, http: None, port, process })
 }
 
 async fn tron(
@@ -183,5 +187,6 @@ async fn tron(
     }?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    Ok(Running { name: TRON.into(), kind: Kind::Chain, url, port, process: server.into_process() })
+    let process = server.into_process();
+    Ok(Running { name: TRON.into(), kind: Kind::Chain, url, http: None, port, process })
 }

@@ -27,6 +27,9 @@ pub enum Kind {
 pub struct Part {
     pub kind: Kind,
     pub url: String,
+    /// Where the same is answered as JSON over HTTP, for a part with a port for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
     pub pid: u32,
     /// Start time of that pid in clock ticks since boot: another start time is another process.
     pub started: u64,
@@ -36,9 +39,19 @@ pub struct Part {
     pub env: BTreeMap<String, String>,
 }
 
+/// A worker under the orchestrator, which starts and stops it: its process is for worker control to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerPart {
+    /// Where it shows health and `/metrics`.
+    pub url: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackFile {
     pub parts: BTreeMap<String, Part>,
+    /// By worker id; empty when the services work themselves.
+    #[serde(default)]
+    pub workers: BTreeMap<String, WorkerPart>,
     pub databases: BTreeMap<String, String>,
     pub api_keys: BTreeMap<String, String>,
     /// The data directory, absolute.
@@ -132,6 +145,7 @@ mod tests {
         Part {
             kind,
             url: url.to_owned(),
+            http: None,
             pid: 7,
             started: 99,
             log: "/d/logs/x.log".into(),
@@ -142,13 +156,17 @@ mod tests {
 
     #[test]
     fn the_file_has_the_shape_that_scripts_rely_on() {
+        let mut control = part(Kind::Service, "http://127.0.0.1:4");
+        control.http = Some("http://127.0.0.1:3001".to_owned());
         let file = StackFile {
             parts: [
+                ("worker-control".to_owned(), control),
                 ("intent".to_owned(), part(Kind::Service, "http://127.0.0.1:1")),
                 (POSTGRES.to_owned(), part(Kind::Dependency, "postgres://postgres:pw@127.0.0.1:2/postgres")),
                 (BSC.to_owned(), part(Kind::Chain, "http://127.0.0.1:3")),
             ]
             .into(),
+            workers: [("indexer".to_owned(), WorkerPart { url: "http://127.0.0.1:4".to_owned() })].into(),
             databases: [("intent".to_owned(), "postgres://intent:pw@127.0.0.1:2/intent".to_owned())].into(),
             api_keys: [("requester".to_owned(), "bk_00".to_owned())].into(),
             data: "/d".into(),
@@ -162,8 +180,10 @@ mod tests {
                 "command": ["x", "serve"], "env": {},
             })
         );
+        assert_eq!(value["parts"]["worker-control"]["http"], "http://127.0.0.1:3001");
         assert_eq!(value["parts"]["postgres"]["kind"], "dependency");
         assert_eq!(value["parts"]["bsc"]["kind"], "chain");
+        assert_eq!(value["workers"], serde_json::json!({ "indexer": { "url": "http://127.0.0.1:4" } }));
         assert_eq!(value["databases"]["intent"], "postgres://intent:pw@127.0.0.1:2/intent");
         assert_eq!(value["api_keys"]["requester"], "bk_00");
         assert_eq!(serde_json::from_value::<StackFile>(value).unwrap(), file);
@@ -177,6 +197,7 @@ mod tests {
         assert_eq!(StackFile::read(&path).unwrap(), None);
         let file = StackFile {
             parts: BTreeMap::new(),
+            workers: BTreeMap::new(),
             databases: BTreeMap::new(),
             api_keys: BTreeMap::new(),
             data: dir.path().to_owned(),

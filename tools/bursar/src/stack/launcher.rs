@@ -43,6 +43,7 @@ pub(super) struct Running {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) url: String,
+    pub(super) http: Option<String>,
     pub(super) port: u16,
     pub(super) process: Process,
 }
@@ -54,6 +55,7 @@ impl Running {
         Part {
             kind: self.kind,
             url: self.url.clone(),
+            http: self.http.clone(),
             pid: identity.pid,
             started: identity.started,
             log: launch.log.clone(),
@@ -117,6 +119,7 @@ impl Launcher {
         let people = PEOPLE.iter().filter_map(|(name, _)| keys.people.get_key_value(*name));
         let file = StackFile {
             parts: running.iter().map(|part| (part.name.clone(), part.part())).collect(),
+            workers: ground.workers.parts(&ports),
             databases,
             api_keys: people.map(|(name, key)| (name.clone(), key.clone())).collect(),
             data: layout.root().to_owned(),

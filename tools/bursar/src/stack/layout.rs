@@ -65,6 +65,16 @@ impl Layout {
         self.root.join("logs").join(format!("{part}.log"))
     }
 
+    /// What the orchestrator keeps: histories of workers, and their output.
+    pub fn worker_data(&self) -> PathBuf {
+        self.root.join(".data")
+    }
+
+    /// Where the orchestrator puts what workers write, a file for each.
+    pub fn worker_logs(&self) -> PathBuf {
+        self.worker_data().join("logs")
+    }
+
     pub fn config(&self, service: &str) -> PathBuf {
         self.root.join("config").join(format!("{service}.toml"))
     }

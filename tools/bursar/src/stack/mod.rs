@@ -7,6 +7,7 @@ pub mod config;
 mod databases;
 mod dependencies;
 pub mod file;
+mod http_port;
 pub mod keys;
 mod launcher;
 pub mod layout;

@@ -16,12 +16,15 @@ use super::file::{Kind, Part};
 use super::keys::Keys;
 use super::launcher::Running;
 use super::workers::{self, Workers};
-use super::{Layout, databases};
+use super::{Layout, databases, http_port};
 use crate::progress::Step;
 
 /// In the order in which they start; they stop in the opposite one, so that a caller goes before whom it calls.
 pub const SERVICES: [&str; 6] =
     ["signer-gateway", "confirmation", "execution", "intent", "indexer", "worker-control"];
+
+/// The one with a port of its own for JSON over HTTP.
+const WITH_HTTP: &str = "worker-control";
 
 /// The program of the TRON network.
 pub(super) const DEVNET: &str = "tron-devnet";
@@ -57,10 +60,11 @@ pub(super) async fn start(
     let mut tries_left = PORT_TRIES;
     loop {
         tries_left -= 1;
-        for service in SERVICES.into_iter().chain([workers::HTTP]) {
-            let port = devstack::claim_port(ports.get(service).copied())?;
-            ports.insert(service.to_owned(), port);
+        for name in SERVICES.into_iter().map(str::to_owned).chain(ground.workers.port_names()) {
+            let port = devstack::claim_port(ports.get(&name).copied())?;
+            ports.insert(name, port);
         }
+        let held = http_port::claim(layout, ports)?;
         let facts = Facts {
             layout,
             keys: ground.keys,
@@ -72,6 +76,7 @@ pub(super) async fn start(
         };
         config::write_all(&facts)?;
         migrate(layout, programs).await?;
+        drop(held);
         match serve(layout, lifetime, programs, ports).await {
             Ok(running) => return Ok(running),
             Err(error)
@@ -106,7 +111,9 @@ async fn serve(
         let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
         step.done(format_args!("ready on 127.0.0.1:{port}"));
         let (name, url) = (options.name.clone(), options.url.clone());
-        anyhow::Ok(Running { name, kind: Kind::Service, url, port, process: service.into_process() })
+        let http = ports.get(workers::HTTP).filter(|_| name == WITH_HTTP);
+        let http = http.map(|port| format!("http://127.0.0.1:{port}"));
+        anyhow::Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
     };
     let mut running = Vec::new();
     let mut failures = Vec::new();
@@ -147,8 +154,8 @@ pub(super) async fn start_again(
     let step = Step::new(name);
     let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
     step.done(format_args!("ready on {}", part.url));
-    let (name, url) = (name.to_owned(), part.url.clone());
-    Ok(Running { name, kind: Kind::Service, url, port, process: service.into_process() })
+    let (name, url, http) = (name.to_owned(), part.url.clone(), part.http.clone());
+    Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
 }
 
 fn hint(layout: &Layout, name: &str) -> String {

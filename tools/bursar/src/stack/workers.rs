@@ -1,7 +1,9 @@
 //! Who runs the workers of a development stack: the services themselves, or the orchestrator as processes of their own.
 //!
-//! Owns the worker file and the few settings by which services and orchestrator agree on it.
+//! Owns the worker file, the few settings by which services and orchestrator agree on it, and where each worker shows its health
+//! and metrics.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -9,6 +11,7 @@ use clap::ValueEnum;
 use toml::{Table, Value};
 
 use super::config::{Facts, set};
+use super::file::WorkerPart;
 use super::layout::write_private;
 use super::services::Programs;
 use super::{BSC, Layout, TRON};
@@ -36,6 +39,61 @@ pub struct Workers {
     pub(super) die_with_orchestrator: bool,
 }
 
+impl Workers {
+    /// What the orchestrator runs; nothing when the services work themselves.
+    fn entries(&self) -> Vec<Entry> {
+        if self.place == Place::Inline {
+            return Vec::new();
+        }
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let of_chain = |chain: &str| {
+            [
+                Entry {
+                    id: format!("execution-withdrawal-{chain}"),
+                    service: "execution",
+                    arguments: words(&["--chain", chain, "--queue", "withdrawal"]),
+                },
+                Entry {
+                    id: format!("confirmation-{chain}"),
+                    service: "confirmation",
+                    arguments: words(&["--chain", chain]),
+                },
+            ]
+        };
+        let indexer = Entry { id: "indexer".to_owned(), service: "indexer", arguments: Vec::new() };
+        [BSC, TRON].into_iter().flat_map(of_chain).chain([indexer]).collect()
+    }
+
+    /// The names under which the ports of health and metrics are kept, one for each worker.
+    pub(super) fn port_names(&self) -> Vec<String> {
+        self.entries().iter().map(Entry::port_name).collect()
+    }
+
+    /// Where each worker shows health and metrics, by its id.
+    pub(super) fn parts(&self, ports: &BTreeMap<String, u16>) -> BTreeMap<String, WorkerPart> {
+        let part = |entry: Entry| {
+            let url = format!("http://127.0.0.1:{}", ports.get(&entry.port_name())?);
+            Some((entry.id, WorkerPart { url }))
+        };
+        self.entries().into_iter().filter_map(part).collect()
+    }
+}
+
+/// One worker under the orchestrator.
+#[derive(Debug)]
+struct Entry {
+    id: String,
+    service: &'static str,
+    arguments: Vec<String>,
+}
+
+impl Entry {
+    /// Not the id alone: a worker may be called as a service is.
+    fn port_name(&self) -> String {
+        format!("worker/{}", self.id)
+    }
+}
+
 /// Sets what a service needs to know of it.
 pub(super) fn configure(facts: &Facts<'_>, service: &str, table: &mut Table) {
     let orchestrated = facts.workers.place == Place::Orchestrated;
@@ -47,7 +105,7 @@ pub(super) fn configure(facts: &Facts<'_>, service: &str, table: &mut Table) {
             set(table, &["http"], "listen", format!("127.0.0.1:{port}"));
             let section = &["orchestrator"];
             set(table, section, "workers_file", file(facts.layout).display().to_string());
-            set(table, section, "data_dir", facts.layout.root().join(".data").display().to_string());
+            set(table, section, "data_dir", facts.layout.worker_data().display().to_string());
             set(table, section, "shutdown_grace_ms", GRACE_MS);
             let orphans = if facts.workers.die_with_orchestrator { "exit" } else { "stay" };
             set(table, section, "orphans", orphans);
@@ -58,24 +116,8 @@ pub(super) fn configure(facts: &Facts<'_>, service: &str, table: &mut Table) {
 
 /// Writes the worker file; an empty one when the services work themselves.
 pub(super) fn write(facts: &Facts<'_>) -> Result<()> {
-    let mut workers: Vec<Value> = Vec::new();
-    if facts.workers.place == Place::Orchestrated {
-        for chain in [BSC, TRON] {
-            workers.push(entry(
-                facts,
-                &format!("execution-withdrawal-{chain}"),
-                "execution",
-                &["--chain", chain, "--queue", "withdrawal"],
-            )?);
-            workers.push(entry(
-                facts,
-                &format!("confirmation-{chain}"),
-                "confirmation",
-                &["--chain", chain],
-            )?);
-        }
-        workers.push(entry(facts, "indexer", "indexer", &[])?);
-    }
+    let entries = facts.workers.entries();
+    let workers: Vec<Value> = entries.iter().map(|entry| table(facts, entry)).collect::<Result<_>>()?;
     let mut table = Table::new();
     set(&mut table, &[], "workers", workers);
     let text = format!(
@@ -89,14 +131,16 @@ fn file(layout: &Layout) -> PathBuf {
     layout.config("workers")
 }
 
-fn entry(facts: &Facts<'_>, id: &str, service: &str, arguments: &[&str]) -> Result<Value> {
+fn table(facts: &Facts<'_>, entry: &Entry) -> Result<Value> {
+    let service = entry.service;
     let program = facts.workers.programs.get(service).with_context(|| format!("no program for {service}"))?;
     let config = facts.layout.config(service).display().to_string();
+    let listen = format!("127.0.0.1:{}", facts.port(&entry.port_name())?);
     let mut command = vec![program.display().to_string(), "work".to_owned()];
-    command.extend(arguments.iter().map(|word| (*word).to_owned()));
-    command.extend(["--config".to_owned(), config]);
+    command.extend(entry.arguments.iter().cloned());
+    command.extend(["--listen".to_owned(), listen, "--config".to_owned(), config]);
     let mut worker = Table::new();
-    set(&mut worker, &[], "id", id);
+    set(&mut worker, &[], "id", entry.id.as_str());
     set(&mut worker, &[], "command", command.into_iter().map(Value::from).collect::<Vec<_>>());
     Ok(Value::Table(worker))
 }
