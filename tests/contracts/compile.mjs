@@ -1,5 +1,5 @@
 // Compiles every contract under src/ into artifacts/<Contract>.json ({"abi", "bytecode"}), which are committed so that
-// the tests need no Solidity compiler. `--check` compiles and fails when a committed artifact is out of date.
+// the tests need no Solidity compiler. `--check` compiles and fails when a committed artifact is out of date; `make lint` does.
 //
 //   npm install --prefix <folder> solc@0.8.37
 //   NODE_PATH=<folder>/node_modules node tests/contracts/compile.mjs [--check]

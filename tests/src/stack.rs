@@ -35,9 +35,17 @@ pub struct Part {
     pub log: PathBuf,
 }
 
+/// A worker under the orchestrator, as `stack.json` records it.
+#[derive(Debug, Clone, Deserialize)]
+struct Worker {
+    url: String,
+}
+
 #[derive(Debug, Deserialize)]
 struct File {
     parts: BTreeMap<String, Part>,
+    #[serde(default)]
+    workers: BTreeMap<String, Worker>,
     api_keys: BTreeMap<String, String>,
     databases: BTreeMap<String, String>,
 }
@@ -60,13 +68,14 @@ pub fn bin_dir() -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-fn bursar(data: &Path, arguments: &[&str]) -> Result<()> {
+/// What `bursar` prints.
+fn bursar(data: &Path, arguments: &[&str]) -> Result<String> {
     let program = bin_dir()?.join("bursar");
     ensure!(program.exists(), "{} is not built; `make test` builds it first", program.display());
     let output =
         Command::new(program).args(arguments).arg("--data").arg(data).stdin(Stdio::null()).output()?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     bail!(
         "bursar {} failed\n{}{}",
@@ -110,6 +119,18 @@ impl Stack {
     pub fn part(&self, name: &str) -> Result<Part> {
         let file = held(&self.file);
         file.parts.get(name).cloned().with_context(|| format!("stack.json names no {name}"))
+    }
+
+    /// What `bursar` prints about this stack.
+    pub fn bursar(&self, arguments: &[&str]) -> Result<String> {
+        bursar(self.dir(), arguments)
+    }
+
+    /// Where a worker shows its health and metrics.
+    pub fn worker_url(&self, id: &str) -> Result<String> {
+        let file = held(&self.file);
+        let worker = file.workers.get(id).with_context(|| format!("stack.json names no worker {id}"))?;
+        Ok(worker.url.clone())
     }
 
     /// Where a service keeps its data, as the role that owns it.
@@ -284,16 +305,7 @@ impl Stack {
 
     /// The value of a service's metric, summed over the lines that hold all of these words.
     pub async fn metric(&self, service: &str, words: &[&str]) -> Result<f64> {
-        let http = reqwest::Client::builder().no_proxy().build()?;
-        let text = http.get(format!("{}/metrics", self.part(service)?.url)).send().await?.text().await?;
-        let is_meant = |line: &&str| !line.starts_with('#') && words.iter().all(|word| line.contains(word));
-        let lines = text.lines().filter(is_meant);
-        lines
-            .map(|line| {
-                let value = line.rsplit(' ').next().context("a metric has a value")?;
-                Ok(value.parse::<f64>()?)
-            })
-            .sum()
+        Ok(metric_at(&self.part(service)?.url, words).await?.iter().sum())
     }
 
     /// Waits until a service says of itself that it serves, or that it does not.
@@ -329,6 +341,21 @@ impl Stack {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// The values of a metric where a process shows it: one for each line that holds all of these words, none when it is not shown.
+pub async fn metric_at(url: &str, words: &[&str]) -> Result<Vec<f64>> {
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    values(&http.get(format!("{url}/metrics")).send().await?.text().await?, words)
+}
+
+fn values(text: &str, words: &[&str]) -> Result<Vec<f64>> {
+    let is_meant = |line: &&str| !line.starts_with('#') && words.iter().all(|word| line.contains(word));
+    let value = |line: &str| {
+        let value = line.rsplit(' ').next().context("a metric has a value")?;
+        Ok(value.parse::<f64>()?)
+    };
+    text.lines().filter(is_meant).map(value).collect()
 }
 
 impl Drop for Stack {
@@ -371,4 +398,18 @@ fn wait_gone(pid: Pid) -> Result<()> {
         std::thread::sleep(LOOK);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_that_is_not_shown_is_not_zero() -> Result<()> {
+        let text = "# TYPE a_total counter\na_total{chain=\"bsc\"} 2\na_total{chain=\"tron\"} 0\n";
+        assert_eq!(values(text, &["a_total"])?, [2.0, 0.0]);
+        assert_eq!(values(text, &["a_total{", "tron"])?, [0.0]);
+        assert_eq!(values(text, &["b_total"])?, [0.0; 0]);
+        Ok(())
+    }
 }

@@ -143,6 +143,9 @@ fn schemas_of_the_database_library_are_copied_unchanged() {
         ("libs/db/sql/outbox.sql", "migrations/execution/0002_outbox.sql"),
         ("libs/db/sql/outbox.sql", "migrations/confirmation/0005_outbox.sql"),
         ("libs/db/sql/outbox.sql", "migrations/intent/0019_outbox.sql"),
+        ("libs/db/sql/outbox_receivers.sql", "migrations/execution/0030_outbox_receivers.sql"),
+        ("libs/db/sql/outbox_receivers.sql", "migrations/confirmation/0010_outbox_receivers.sql"),
+        ("libs/db/sql/outbox_receivers.sql", "migrations/intent/0026_outbox_receivers.sql"),
     ] {
         assert_eq!(read(original), read(copy), "{copy} is no longer what {original} says");
     }

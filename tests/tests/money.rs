@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::workercontrol::v1 as wc;
+use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::SliceRandom;
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
-use tests::payments::{Customer, Ordered};
+use tests::payments::{Customer, Ordered, again};
 use tests::report::say;
 use tests::stack::Stack;
 
@@ -80,8 +83,54 @@ const POINTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Services killed from outside, at whatever they are doing.
-const KILLED: &[&str] = &["intent", "execution", "signer-gateway", "confirmation"];
+/// Who is killed from outside, at whatever it is doing.
+#[derive(Debug, Clone, Copy)]
+enum Victim {
+    Service(&'static str),
+    /// A process under the orchestrator, by its id.
+    Worker(&'static str),
+}
+
+const VICTIMS: &[Victim] = &[
+    Victim::Service("intent"),
+    Victim::Service("execution"),
+    Victim::Service("signer-gateway"),
+    Victim::Service("confirmation"),
+    Victim::Service("worker-control"),
+    Victim::Worker("execution-withdrawal-bsc"),
+    Victim::Worker("confirmation-bsc"),
+];
+
+impl Victim {
+    fn name(self) -> &'static str {
+        match self {
+            Victim::Service(name) | Victim::Worker(name) => name,
+        }
+    }
+
+    /// Kills it, and has a service started again: by turns as a script would from the recorded command, and as an operator would. A
+    /// worker is the orchestrator's to bring back. Whether there was anybody to kill.
+    async fn kill(self, stack: &Stack, by_operator: bool) -> Result<bool> {
+        match self {
+            Victim::Service(name) => {
+                stack.kill(name)?;
+                let back = if by_operator { stack.restart(name) } else { stack.start_again(name, &[]) };
+                back.map(|()| true)
+            }
+            Victim::Worker(id) => {
+                let client = WorkerServiceClient::new(stack.client("worker-control", "operator")?);
+                let answer = again(|| {
+                    let (mut client, id) = (client.clone(), id.to_owned());
+                    async move { client.get_worker(wc::GetWorkerRequest { id }).await }
+                });
+                let worker = answer.await?.worker.context("the answer holds no worker")?;
+                // One that has not settled since its last death would wait longer and longer, as it should, and the storm for it.
+                let is_settled = worker.pid != 0 && worker.failures == 0;
+                Ok(is_settled && kill(Pid::from_raw(i32::try_from(worker.pid)?), Signal::SIGKILL).is_ok())
+            }
+        }
+    }
+}
 
 /// Has a service die at one point after the other, each time on its way with real payments.
 async fn die_everywhere(stack: &Stack, service: &str, points: &[&str]) -> Result<usize> {
@@ -134,6 +183,15 @@ async fn withdrawals_are_paid_exactly_once_whatever_dies_at_whichever_step() -> 
     Ok(())
 }
 
+/// Everybody once in random order, then everybody again.
+fn next(waiting: &mut Vec<Victim>, dice: &mut StdRng) -> Option<Victim> {
+    if waiting.is_empty() {
+        waiting.extend(VICTIMS);
+        waiting.shuffle(dice);
+    }
+    waiting.pop()
+}
+
 /// Withdrawals of the storm unless `BURSAR_STORM` says otherwise, and how many are requested between two kills.
 const STORM: usize = 120;
 const WAVE: usize = 10;
@@ -142,6 +200,7 @@ fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// In the way stacks run by default: the orchestrator and the workers under it die like everybody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_kills_pays_every_withdrawal_once() -> Result<()> {
     let began = std::time::Instant::now();
@@ -149,21 +208,24 @@ async fn a_storm_of_kills_pays_every_withdrawal_once() -> Result<()> {
     let seed = from_environment("BURSAR_SEED").unwrap_or_else(rand::random::<u64>);
     say(format_args!("seed {seed}; BURSAR_SEED={seed} repeats the order of kills"));
     let mut dice = StdRng::seed_from_u64(seed);
-    let stack = Stack::start()?;
+    let stack = Stack::start_orchestrated()?;
     let customer = Customer::of(&stack)?;
     let mut paid = Vec::new();
     let mut kills: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut waiting = Vec::new();
     for wave in 0..count.div_ceil(WAVE) {
-        let service = KILLED.choose(&mut dice).context("there is somebody to kill")?;
-        // The service dies while the wave is being requested, approved, signed and sent.
-        let (ordered, killed) = tokio::join!(customer.order_some(WAVE.min(count - paid.len())), async {
-            stack.kill(service)?;
-            // By turns as a script would from the recorded command, and as an operator would.
-            if wave % 4 == 3 { stack.restart(service) } else { stack.start_again(service, &[]) }
+        // Somebody dies while the wave is being requested, approved, signed and sent.
+        let ordering = customer.order_some(WAVE.min(count - paid.len()));
+        let (ordered, killed) = tokio::join!(ordering, async {
+            loop {
+                let victim = next(&mut waiting, &mut dice).context("there is somebody to kill")?;
+                if victim.kill(&stack, wave % 4 == 3).await? {
+                    return anyhow::Ok(victim.name());
+                }
+            }
         });
-        killed?;
         paid.extend(ordered?);
-        *kills.entry(service).or_default() += 1;
+        *kills.entry(killed?).or_default() += 1;
     }
     customer.all_completed(&paid).await.with_context(|| format!("seed {seed}"))?;
     judge(&stack, &customer, &paid).await.with_context(|| format!("seed {seed}"))?;

@@ -38,21 +38,29 @@ fn program(service: &str, dir: &Path) -> Result<Command> {
     Ok(command)
 }
 
+fn write_config(dir: &Path, own: &str) -> Result<PathBuf> {
+    let config = dir.join("config.toml");
+    let common = "[server]\nlisten = '127.0.0.1:0'\n[server.health]\ninterval_ms = 50\n[telemetry]\nlog_format = 'json'\n";
+    std::fs::write(&config, format!("{common}{own}"))?;
+    Ok(config)
+}
+
 impl Alone {
+    /// On a database of its own, which is migrated first.
     fn start(service: &str, database: &Database, own: &str, dir: &Path) -> Result<Self> {
-        let config = dir.join("config.toml");
-        let text = format!(
-            "[server]\nlisten = '127.0.0.1:0'\n[server.health]\ninterval_ms = 50\n[telemetry]\nlog_format = 'json'\n\
-             [database]\nurl = '{}'\n{own}",
-            database.url()
-        );
-        std::fs::write(&config, text)?;
+        let config = write_config(dir, &format!("[database]\nurl = '{}'\n{own}", database.url()))?;
         let migrated = program(service, dir)?.arg("migrate").arg("--config").arg(&config).output()?;
         ensure!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+        Self::work(service, &["--chain", "bsc"], &config, dir)
+    }
+
+    fn work(service: &str, arguments: &[&str], config: &Path, dir: &Path) -> Result<Self> {
         let (listen, log) = (format!("127.0.0.1:{}", free_port()), dir.join("log"));
         let child = program(service, dir)?
-            .args(["work", "--chain", "bsc", "--listen", &listen, "--config"])
-            .arg(&config)
+            .arg("work")
+            .args(arguments)
+            .args(["--listen", &listen, "--config"])
+            .arg(config)
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log)?)
             .spawn()?;
@@ -106,5 +114,24 @@ async fn a_worker_alone_shows_its_health_outlives_a_hang_up_and_stops_when_told(
         // What it did is in the database; a file of its own would only be in the way of another copy.
         ensure!(!dir.path().join(".data").exists(), "{service} keeps files");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_indexer_that_only_reads_shows_its_health_and_loses_it_with_its_store() -> Result<()> {
+    let (store, dir) = (testkit::mongo().await, testkit::scratch_dir());
+    let proxy = testkit::FaultProxy::tcp(&store.address()).await;
+    let own = format!("[mongo]\nurl = '{}'\ndatabase = '{}'\n", store.url_at(&proxy.address()), store.name());
+    let config = write_config(dir.path(), &own)?;
+    let worker = Alone::work("indexer", &[], &config, dir.path())?;
+    worker.is_ready().await;
+    let (code, metrics) = worker.get("/metrics").await.context("metrics are shown")?;
+    ensure!(code == 200 && metrics.contains("process_"), "{code} {metrics}");
+    proxy.refuse().await;
+    proxy.cut().await;
+    wait_for("the store to be missed", PATIENCE, || async {
+        worker.get("/readyz").await.is_some_and(|(code, body)| code == 503 && body.contains("database"))
+    })
+    .await;
     Ok(())
 }
