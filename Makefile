@@ -40,7 +40,7 @@ test: setup-test ## Run every test, on real servers that the tests start themsel
 	@$(CARGO) test --workspace
 
 .PHONY: lint
-lint: setup-lint ## Check format, lints, contracts, licences
+lint: setup-lint ## Check format, lints, contracts, licences, shell syntax
 	@echo "==> rustfmt"
 	@$(CARGO) fmt --all --check
 	@echo "==> clippy"
@@ -49,6 +49,8 @@ lint: setup-lint ## Check format, lints, contracts, licences
 	@buf lint proto
 	@echo "==> buf breaking"
 	@buf breaking proto --against proto/released.binpb
+	@echo "==> contracts of the tests"
+	@scripts/check-contracts
 	@echo "==> cargo deny"
 	@scripts/check-licences
 	@echo "==> shell syntax"

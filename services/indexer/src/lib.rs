@@ -64,21 +64,18 @@ impl service::Service for Indexer {
 
     fn commands() -> Vec<clap::Command> {
         vec![
-            clap::Command::new("work").about("Read events, and answer nobody"),
+            clap::Command::new("work").about("Read events, and answer nobody").arg(service::listen_arg()),
             clap::Command::new("api").about("Answer, and read no events"),
         ]
     }
 
-    async fn command(
-        name: &str,
-        _arguments: &clap::ArgMatches,
-        ctx: Context<Config>,
-    ) -> Result<(), BoxError> {
+    async fn command(name: &str, arguments: &clap::ArgMatches, ctx: Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
         config.fee_collector.as_ref().map_or(Ok(()), legacy::check)?;
         let store = Store::connect(&config.mongo).await?;
         match name {
             "work" => {
+                ctx.probes(arguments, |server| checked(server, store.clone()));
                 Supervisor::new(store.clone(), config.collect.clone(), true).configure(&config).await?;
                 // As the orchestrator's worker `indexer`, or alone: without Redis nothing new is read.
                 let settings = Settings { data_dir: None, ..Settings::from_env(&"indexer".parse()?)? };
@@ -104,10 +101,14 @@ async fn serve(ctx: &Context<Config>, store: Store) -> Result<(), BoxError> {
     let server: Server = ctx
         .server()
         .service(IndexerServiceServer::new(rpc::IndexerRpc::new(&store, watchers)))
-        .http(http::router(&store))
-        .check("database", true, move || {
-            let store = store.clone();
-            async move { store.ping().await }
-        });
-    ctx.serve(server).await
+        .http(http::router(&store));
+    ctx.serve(checked(server, store)).await
+}
+
+/// Without its store nothing here can be done.
+fn checked(server: Server, store: Store) -> Server {
+    server.check("database", true, move || {
+        let store = store.clone();
+        async move { store.ping().await }
+    })
 }

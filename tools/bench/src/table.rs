@@ -31,6 +31,8 @@ impl Unit {
 pub(crate) enum Goal {
     /// At least this part of the raw limit.
     OfRaw(f64),
+    /// At most this many times the figure beside it.
+    AtMostRaw(f64),
     /// At least this many times the best peer.
     OfPeer(f64),
     AtLeast(f64),
@@ -88,6 +90,7 @@ impl Row {
         let at_least = |ratio: Option<f64>, wanted: f64| ratio.map(|ratio| ratio >= wanted);
         match goal {
             Goal::OfRaw(wanted) => at_least(self.ratio(self.raw), wanted),
+            Goal::AtMostRaw(wanted) => self.ratio(self.raw).map(|ratio| ratio <= wanted),
             Goal::OfPeer(wanted) => at_least(self.ratio(self.best_peer().map(|(_, rate)| *rate)), wanted),
             Goal::AtLeast(wanted) => self.ours.map(|ours| ours >= wanted),
             Goal::Below(wanted) => self.ours.map(|ours| ours < wanted),
@@ -97,6 +100,7 @@ impl Row {
     fn show_goal(&self, goal: Goal) -> String {
         match goal {
             Goal::OfRaw(wanted) => format!(">= {wanted} raw"),
+            Goal::AtMostRaw(wanted) => format!("<= {wanted} raw"),
             Goal::OfPeer(wanted) => format!(">= {wanted} peer"),
             Goal::AtLeast(wanted) => format!(">= {}", self.unit.show(wanted)),
             Goal::Below(wanted) => format!("< {}", self.unit.show(wanted)),
@@ -216,6 +220,17 @@ mod tests {
             Row::new("latency", Unit::Milliseconds).ours(49.9).goal(Goal::Below(50.0)).verdict(),
             "yes"
         );
+    }
+
+    #[test]
+    fn memory_is_flat_when_it_is_little_more_than_it_was() {
+        let row = |late: f64| {
+            let row = Row::new("memory", Unit::Mebibytes).ours(late).raw(100.0);
+            row.goal(Goal::AtMostRaw(1.2)).goal(Goal::Below(192.0))
+        };
+        assert_eq!(row(119.0).verdict(), "yes");
+        assert_eq!(row(121.0).verdict(), "no, yes");
+        assert_eq!(row(121.0).cells()[6], "<= 1.2 raw, < 192.0 MiB");
     }
 
     #[test]

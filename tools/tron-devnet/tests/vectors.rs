@@ -14,8 +14,10 @@ use tron_devnet::wire::{
 };
 
 fn vectors() -> Value {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tron_vectors.json");
-    let path = std::env::var("TRON_VECTORS").unwrap_or_else(|_| default.to_owned());
+    // Cargo runs the tests of each crate in the crate's own folder; a relative path means the same file for all of them.
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let default = "tools/tron-devnet/tests/tron_vectors.json";
+    let path = root.join(std::env::var("TRON_VECTORS").unwrap_or_else(|_| default.to_owned()));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

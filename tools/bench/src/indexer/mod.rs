@@ -27,6 +27,8 @@ use crate::table::{Goal, Row, Unit, median};
 const BATCH: u64 = 10;
 const IN_FLIGHT: u64 = 3;
 const MEMORY_LIMIT_MIB: f64 = 192.0;
+/// How much more memory may be in use after everything than after a tenth of it: nothing grows with the number of events.
+const MEMORY_GROWTH: f64 = 1.2;
 const PAGES: usize = 200;
 
 /// What a range of the chain holds.
@@ -108,6 +110,7 @@ pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Ve
         )
         .ours(late)
         .raw(early)
+        .goal(Goal::AtMostRaw(MEMORY_GROWTH))
         .goal(Goal::Below(MEMORY_LIMIT_MIB)),
     ])
 }

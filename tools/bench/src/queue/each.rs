@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use db::Queue;
 use futures::future::try_join_all;
-use sqlx::PgPool;
+use sqlx::{Connection as _, PgConnection, PgPool};
 use uuid::Uuid;
 
 use super::{LEASE, OWNER, QUEUE, claim_script, connections, database, fill, script_start};
@@ -29,19 +29,23 @@ pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
     let script = script();
     let nil = Uuid::nil().to_string();
     let (mut raw, mut our, mut theirs) = (Vec::new(), Vec::new(), vec![Vec::new(); peers.len()]);
+    let load = Load {
+        database: &url,
+        script: &script,
+        clients: CLIENTS,
+        extent: Extent::Seconds(seconds),
+        variables: &script_start(&nil),
+    };
+    let both = async || {
+        fill(&pool, jobs).await?;
+        let raw = server.pgbench.rate(&load).await?;
+        fill(&pool, jobs).await?;
+        anyhow::Ok((raw, ours(&pool, Duration::from_secs(seconds.into())).await?))
+    };
     for _ in 0..mode.rounds() {
-        fill(&pool, jobs).await?;
-        let extent = Extent::Seconds(seconds);
-        let load = Load {
-            database: &url,
-            script: &script,
-            clients: CLIENTS,
-            extent,
-            variables: &script_start(&nil),
-        };
-        raw.push(server.pgbench.rate(&load).await?);
-        fill(&pool, jobs).await?;
-        our.push(ours(&pool, Duration::from_secs(seconds.into())).await?);
+        let (limit, rate) = both().await?;
+        raw.push(limit);
+        our.push(rate);
         for (peer, rates) in peers.iter().zip(&mut theirs) {
             rates.push(peer.rate(PEER_JOBS_PER_SECOND * seconds as usize).await?);
         }
@@ -51,7 +55,26 @@ pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
         .raw(median(&raw))
         .goal(Goal::OfRaw(0.9))
         .goal(Goal::OfPeer(1.3));
-    Ok(vec![peers.iter().zip(&theirs).fold(row, |row, (peer, rates)| row.peer(peer.name(), median(rates)))])
+    let mut rows =
+        vec![peers.iter().zip(&theirs).fold(row, |row, (peer, rates)| row.peer(peer.name(), median(rates)))];
+    if mode == Mode::Full {
+        let pinned = pin(&url).await?;
+        let (limit, rate) = both().await?;
+        pinned.close().await?;
+        let row = Row::new("queue, the same beside a transaction that stays open", Unit::PerSecond);
+        rows.push(row.ours(rate).raw(limit).goal(Goal::OfRaw(0.9)));
+    }
+    Ok(rows)
+}
+
+/// A transaction that keeps its view of the database, as a backup does: rows deleted meanwhile cannot be cleaned up, and stand in
+/// the way of every claim.
+async fn pin(url: &str) -> Result<PgConnection> {
+    let mut connection = PgConnection::connect(url).await?;
+    sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_snapshot()")
+        .execute(&mut connection)
+        .await?;
+    Ok(connection)
 }
 
 fn script() -> String {
