@@ -62,14 +62,17 @@ impl Disk {
         testkit::execute(&stack.part("postgres")?.url, &["SELECT pg_switch_wal()", "CHECKPOINT"]).await;
         self.fill(stack)?;
         stack.start_again("signer-gateway", &[])?;
-        // What fits into pages that are there may still be signed; then nothing is, however often execution asks.
+        // What fits into pages that are there may still be signed; then nothing is, however often execution asks. Sooner or later
+        // execution has no room either, and asks no more.
         let last = Cell::new((-1.0, 0.0));
         testkit::wait_for("the signer to fail for want of room, and to sign nothing", PATIENCE, || async {
             let now = (requests(stack, "signed").await, requests(stack, "failed").await);
             if now.0 > last.get().0 {
                 last.set(now);
             }
-            now.1 >= last.get().1 + 5.0
+            let asked_in_vain = now.1 >= last.get().1 + 5.0;
+            let asks_no_more = failed_ticks(stack).is_ok_and(|failed| failed >= 5);
+            asked_in_vain || asks_no_more
         })
         .await;
         Ok(requests(stack, "signed").await)
@@ -93,6 +96,13 @@ impl Drop for Disk {
             let _ = Command::new("umount").arg("-l").arg(path).status();
         }
     }
+}
+
+/// How often execution's loops had no room for what they had to write.
+fn failed_ticks(stack: &Stack) -> Result<usize> {
+    let log = std::fs::read_to_string(&stack.part("execution")?.log)?;
+    let full = |line: &&str| line.contains("tick failed") && line.contains("could not extend file");
+    Ok(log.lines().filter(full).count())
 }
 
 async fn requests(stack: &Stack, outcome: &str) -> f64 {

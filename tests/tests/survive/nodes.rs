@@ -69,8 +69,9 @@ async fn bytes_and_hash_are_stored_before_they_are_sent() -> Result<()> {
     for raw in sent(&proxy) {
         let mut stored = Vec::new();
         for order in &orders {
-            stored
-                .extend(scene.job(order).await?.attempts.into_iter().map(|attempt| attempt.raw_transaction));
+            // Not all of them need to have reached execution yet.
+            let attempts = scene.job(order).await.map(|job| job.attempts).unwrap_or_default();
+            stored.extend(attempts.into_iter().map(|attempt| attempt.raw_transaction));
         }
         let raw = hex::decode(raw.trim_start_matches("0x"))?;
         ensure!(stored.contains(&raw), "bytes were sent that are not in the database");
