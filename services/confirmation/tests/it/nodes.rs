@@ -187,13 +187,15 @@ async fn a_node_on_a_chain_of_its_own_halts_nothing() {
     for _ in 0..3 {
         tick(&mut replica).await;
         assert_eq!(desk.halted().await, None);
-        assert!(desk.kinds(job).await.is_empty());
-        assert_ne!(desk.delayed(job).await, "");
+        // Where both chains began in the same second their first block is the same, and the stray looks like a reorganisation,
+        // which is told; it decides nothing.
+        let told = desk.kinds(job).await;
+        assert!(told.iter().all(|kind| *kind == "reopened"), "{told:?}");
     }
     desk.settle_in(|settings| {
         settings.nodes.pop();
     })
     .await;
     let mut replica = desk.replica("one");
-    tick_until("the verdict", &mut replica, async || desk.kinds(job).await == ["settled"]).await;
+    tick_until("the verdict", &mut replica, async || desk.kinds(job).await.last() == Some(&"settled")).await;
 }
