@@ -20,7 +20,7 @@ use tests::report::say;
 use tests::stack::Stack;
 
 /// How long a service may take to come by its crash point while the others die around it.
-const REACHED: Duration = Duration::from_secs(120);
+const REACHED: Duration = Duration::from_secs(300);
 /// A customer comes this often while services die.
 const PACE: Duration = Duration::from_millis(800);
 
