@@ -52,7 +52,7 @@ impl Expected {
 
 /// The rows of the node-to-store race: needs anvil, MongoDB and, for ponder, PostgreSQL and npm.
 pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let chain = chain::Emitting::start(tools, dir, mode.pick(80, 600)).await?;
+    let chain = chain::Emitting::start(tools, dir, mode.pick(50, 600)).await?;
     let mut mongo = server(tools, dir).await?;
     let (mut raw, mut our, mut again) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..mode.rounds() {
@@ -82,7 +82,7 @@ pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Ro
 
 /// The rows over many millions of events, which a node made for the purpose gives without ever having had them.
 pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let node = synthetic::Node::start(mode.pick(150, 10_000)).await?;
+    let node = synthetic::Node::start(mode.pick(100, 10_000)).await?;
     let mut mongo = server(tools, dir).await?;
     let database = "many";
     let indexer = ours::Indexer::start(dir, &mongo.url(), database, &node.source()).await?;
