@@ -7,7 +7,7 @@ use alloy_primitives::{Address as EvmAddress, B256, Bytes, U64, U128, U256};
 use prost::Message as _;
 use types::TxHash;
 
-use super::message::{Call, Raw, tx_id};
+use super::message::{CONTRACT_RESULTS, Call, Raw, tx_id};
 use super::wire::{WireInfo, malformed, unsigned};
 use crate::edge::{BlockRef, Effect, NoEffect, Transfer};
 use crate::error::NodeError;
@@ -105,22 +105,7 @@ fn status(call: &Call, info: &WireInfo) -> Option<U64> {
 }
 
 /// Every way in which java-tron says that a call has failed.
-const FAILURES: [&str; 14] = [
-    "REVERT",
-    "BAD_JUMP_DESTINATION",
-    "OUT_OF_MEMORY",
-    "PRECOMPILED_CONTRACT",
-    "STACK_TOO_SMALL",
-    "STACK_TOO_LARGE",
-    "ILLEGAL_OPERATION",
-    "STACK_OVERFLOW",
-    "OUT_OF_ENERGY",
-    "OUT_OF_TIME",
-    "JVM_STACK_OVER_FLOW",
-    "UNKNOWN",
-    "TRANSFER_FAILED",
-    "INVALID_CODE",
-];
+const FAILURES: &[&str] = CONTRACT_RESULTS.split_at(2).1;
 
 #[cfg(test)]
 #[path = "effect_tests.rs"]

@@ -8,6 +8,7 @@ use prost::Message;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::message::CONTRACT_RESULTS;
 use super::wire::WireTransaction;
 
 /// `Transaction`, as it stands in a block.
@@ -32,25 +33,6 @@ struct Outcome {
     contract_ret: i32,
 }
 
-/// `contractRet` by number, as java-tron spells it.
-const CONTRACT_RESULTS: [&str; 16] = [
-    "DEFAULT",
-    "SUCCESS",
-    "REVERT",
-    "BAD_JUMP_DESTINATION",
-    "OUT_OF_MEMORY",
-    "PRECOMPILED_CONTRACT",
-    "STACK_TOO_SMALL",
-    "STACK_TOO_LARGE",
-    "ILLEGAL_OPERATION",
-    "STACK_OVERFLOW",
-    "OUT_OF_ENERGY",
-    "OUT_OF_TIME",
-    "JVM_STACK_OVER_FLOW",
-    "UNKNOWN",
-    "TRANSFER_FAILED",
-    "INVALID_CODE",
-];
 const CODES: [&str; 2] = ["SUCESS", "FAILED"];
 
 impl Outcome {

@@ -186,3 +186,23 @@ pub fn bandwidth(raw: &[u8]) -> u64 {
     let signed = Transaction { raw_data: raw.to_vec(), signature: vec![vec![0; SIGNATURE_BYTES]] };
     signed.encoded_len() as u64 + RESULT_BYTES
 }
+
+/// How a transaction ended: `contractRet` by number, as java-tron spells it. From the third on, all are failures of a call.
+pub const CONTRACT_RESULTS: [&str; 16] = [
+    "DEFAULT",
+    "SUCCESS",
+    "REVERT",
+    "BAD_JUMP_DESTINATION",
+    "OUT_OF_MEMORY",
+    "PRECOMPILED_CONTRACT",
+    "STACK_TOO_SMALL",
+    "STACK_TOO_LARGE",
+    "ILLEGAL_OPERATION",
+    "STACK_OVERFLOW",
+    "OUT_OF_ENERGY",
+    "OUT_OF_TIME",
+    "JVM_STACK_OVER_FLOW",
+    "UNKNOWN",
+    "TRANSFER_FAILED",
+    "INVALID_CODE",
+];

@@ -11,3 +11,20 @@ mod repo;
 pub use app::{Audit, AuditError, Report};
 pub(crate) use repo::{append_in, lock_head_in};
 pub use types::audit::{Break, Decision, Draft, Entry, Hash, Head, Verifier, verify};
+
+/// A decision to be written down, with its particulars.
+pub(crate) fn draft(
+    caller: &str,
+    action: &'static str,
+    decision: Decision,
+    reason: &str,
+    detail: &serde_json::Value,
+) -> Draft {
+    Draft {
+        caller: caller.to_owned(),
+        action,
+        decision,
+        reason: reason.to_owned(),
+        detail: detail.to_string(),
+    }
+}

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use types::ChainName;
 
-use crate::audit::{self, Decision, Draft};
+use crate::audit::{self, Decision, draft};
 use crate::signing::PolicySource;
 
 const ALL: &str = "*";
@@ -138,21 +138,5 @@ impl Freezes {
             let value = if frozen.contains(chain) { 1.0 } else { 0.0 };
             metrics::gauge!("bursar_signer_frozen", "chain" => chain.clone()).set(value);
         }
-    }
-}
-
-fn draft(
-    caller: &str,
-    action: &'static str,
-    decision: Decision,
-    reason: &str,
-    detail: &serde_json::Value,
-) -> Draft {
-    Draft {
-        caller: caller.to_owned(),
-        action,
-        decision,
-        reason: reason.to_owned(),
-        detail: detail.to_string(),
     }
 }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::repo::{NewGroup, StoredGroup};
 use super::{DerivedAddress, FreshGroup, Group, GroupError, GroupName, repo};
-use crate::audit::{self, Decision, Draft};
+use crate::audit::{self, Decision, Draft, draft};
 use crate::keys::{Coin, Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
 use crate::policy::GroupPurpose;
 use crate::seal::{KdfParams, KeySeal, LocalSeal, SealContext, SealError};
@@ -335,22 +335,6 @@ fn coin(format: AddressFormat) -> Coin {
 fn fingerprint(seed: &Seed) -> Result<String, GroupError> {
     let body = seed.branch(Coin::Ethereum)?.leaf(0)?.address_body()?;
     Ok(Address::from_body(AddressFormat::Evm, body).to_string())
-}
-
-fn draft(
-    caller: &str,
-    action: &'static str,
-    decision: Decision,
-    reason: &str,
-    detail: &serde_json::Value,
-) -> Draft {
-    Draft {
-        caller: caller.to_owned(),
-        action,
-        decision,
-        reason: reason.to_owned(),
-        detail: detail.to_string(),
-    }
 }
 
 /// Key derivation takes a tenth of a second of pure computation: not on a thread that serves requests.
