@@ -150,8 +150,14 @@ impl RangeRepo {
         Ok(cursor.and_then(|cursor| cursor.get_i64("doneBefore").ok()).map(crate::store::block))
     }
 
-    /// A range that failed, waits, or whose owner's lease ran out; the lowest first.
-    pub(crate) async fn claim_again(&self, source: &str, owner: &Owner) -> Result<Option<Job>, StoreError> {
+    /// A range that failed, waits, or whose owner's lease ran out; the lowest first. One that begins above `head` is left alone:
+    /// somebody boasted of its blocks, and trying it would keep workers from what is there.
+    pub(crate) async fn claim_again(
+        &self,
+        source: &str,
+        owner: &Owner,
+        head: u64,
+    ) -> Result<Option<Job>, StoreError> {
         let due = doc! { "$and": [
             { "$in": ["$status", ["failed", "pending"]] },
             { "$lte": ["$notBefore", "$$NOW"] },
@@ -163,6 +169,7 @@ impl RangeRepo {
         let filter = doc! {
             "source": source,
             "open": true,
+            "fromBlock": { "$lte": number(head) },
             "attempts": { "$lt": i64::from(owner.max_attempts) },
             "$expr": { "$or": [due, abandoned] },
         };

@@ -37,7 +37,7 @@ async fn only_who_holds_a_range_can_cut_it() {
     let lost = claim(&ranges, 0).await;
     assert_eq!((lost.from, lost.to), (0, 9));
     let held = testkit::wait_for_value("the lease to end", LONG, || async {
-        ranges.claim_again("deposits", &owner("second", 60_000)).await.unwrap()
+        ranges.claim_again("deposits", &owner("second", 60_000), 100).await.unwrap()
     })
     .await;
     assert!(!ranges.shorten(&lost, 4).await.unwrap());
@@ -52,6 +52,25 @@ async fn only_who_holds_a_range_can_cut_it() {
     // The answer may be lost: once more is the same.
     assert!(ranges.shorten(&held, 4).await.unwrap());
     assert_eq!(claim(&ranges, 60_000).await.from, 10, "the cursor is behind both parts");
+}
+
+#[tokio::test]
+async fn a_range_above_the_head_waits_until_the_head_is_there() {
+    let (store, source) = (store().await, deposits());
+    let ranges = RangeRepo::new(store);
+    ranges.seed(&source).await.unwrap();
+    let below = claim(&ranges, 60_000).await;
+    let above = claim(&ranges, 60_000).await;
+    for job in [&below, &above] {
+        let back = GivenBack { error: "behind".to_owned(), pause_ms: 0, counts: false, parked: false };
+        assert!(ranges.give_back(job, &back).await.unwrap());
+    }
+    let second = owner("second", 60_000);
+    let claimed = ranges.claim_again("deposits", &second, above.from - 1).await.unwrap();
+    assert_eq!(claimed.map(|job| job.from), Some(below.from));
+    assert_eq!(ranges.claim_again("deposits", &second, above.from - 1).await.unwrap(), None);
+    let claimed = ranges.claim_again("deposits", &second, above.from).await.unwrap();
+    assert_eq!(claimed.map(|job| job.from), Some(above.from));
 }
 
 #[tokio::test]
@@ -70,7 +89,7 @@ async fn the_run_passes_no_range_that_was_read_before_an_address_came() {
     assert!(!ledger.push(&looked, 10, Some("b".to_owned()), 3).await.unwrap());
     // Who looks now finds a range to be read again.
     assert_eq!(ledger.advance(&source).await.unwrap(), Advance::Unmoved);
-    let again = ranges.claim_again("deposits", &owner("second", 60_000)).await.unwrap().unwrap();
+    let again = ranges.claim_again("deposits", &owner("second", 60_000), 100).await.unwrap().unwrap();
     assert_eq!((again.from, again.exact), (0, true));
     let version = ranges.cursor("deposits").await.unwrap().unwrap().address_version;
     let mut tx = store.begin().await.unwrap();

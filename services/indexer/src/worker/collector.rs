@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use chain::NodeError;
 use worker::{Checkpoints, Ticked};
 
+use super::fault::{Fatal, Fault};
+use super::gathered::Gathered;
 use super::guard::Guard;
 use super::lease::Lease;
 use crate::config::CollectConfig;
-use crate::event::{Batch, DecodeError, Decoder, EventRepo};
-use crate::node::{Chunk, Header, ReadError, Reader};
+use crate::event::{Batch, Decoder, EventRepo};
+use crate::node::{ReadError, Reader};
 use crate::range::{Boundary, Claimed, GivenBack, Job, Mode, Owner, RangeRepo};
 use crate::source::{AddressBook, OwnAddresses, Source, SourceRepo};
 use crate::store::{Store, StoreError};
@@ -34,41 +35,6 @@ const LONGEST_PAUSE_MS: u64 = 60_000;
 const MAX_GATHERED: usize = 20_000;
 /// While there is work, abandoned ranges are looked for only so often.
 const PARK_EVERY: u64 = 64;
-
-/// Why a stage failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("the nodes do not answer")]
-    Node(#[from] NodeError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    #[error("the range belongs to another worker now")]
-    Lost,
-    #[error("the chain shares none of the newest {0} blocks: it is another one than was read before")]
-    AnotherChain(u64),
-}
-
-impl Fault {
-    /// Whether the attempt says nothing about the range itself.
-    fn is_excused(&self) -> bool {
-        match self {
-            Self::Store(error) => error.is_transient(),
-            Self::Node(error) => error.is_transient(),
-            Self::Read(error) => error.is_transient(),
-            Self::Decode(_) | Self::AnotherChain(_) => false,
-            Self::Lost => true,
-        }
-    }
-}
-
-/// A range could not even be given back: the worker's process is to end.
-#[derive(Debug, thiserror::Error)]
-#[error("a failed range could not be given back")]
-pub(crate) struct Fatal(#[source] pub(crate) StoreError);
 
 /// What one round did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,9 +182,10 @@ impl Collector {
         if self.guard.look(&reading, heads.agreed).await? {
             tracing::debug!(source = name, "undone");
         }
-        if let Some(job) =
-            self.store.retry("claim again", || self.ranges.claim_again(name, &self.owner)).await?
-        {
+        let again =
+            self.store.retry("claim again", || self.ranges.claim_again(name, &self.owner, head)).await?;
+        if let Some(job) = again {
+            self.note(head).await?;
             return Ok(Some((job, heads.agreed)));
         }
         let claimed = self
@@ -480,51 +447,6 @@ impl worker::Tick for Collector {
 async fn build_indexes(reading: &Reading, ranges: &RangeRepo) -> Result<(), StoreError> {
     reading.events.build_indexes(&reading.source).await?;
     ranges.note_indexed(reading.source.name()).await
-}
-
-/// What is known of a range while it is read.
-struct Gathered {
-    batch: Batch,
-    boundary: Boundary,
-    begun: bool,
-}
-
-impl Gathered {
-    fn new(batch: Batch, address_version: i64) -> Self {
-        let boundary = Boundary {
-            parent_hash: String::new(),
-            from_hash: String::new(),
-            to_hash: String::new(),
-            from_time: 0,
-            to_time: 0,
-            count: 0,
-            hashes: Vec::new(),
-            address_version,
-        };
-        Self { batch, boundary, begun: false }
-    }
-
-    /// Adds a chunk, which must continue the one before.
-    fn take(&mut self, chunk: &Chunk, events: usize, final_to: u64) -> Result<(), ReadError> {
-        let (Some(first), Some(last)) = (chunk.headers().first(), chunk.headers().last()) else {
-            return Ok(());
-        };
-        let boundary = &mut self.boundary;
-        if !self.begun {
-            self.begun = true;
-            boundary.parent_hash = first.parent_hash.to_string();
-            boundary.from_hash = first.hash.to_string();
-            boundary.from_time = first.time();
-        } else if boundary.to_hash != first.parent_hash.to_string() {
-            return Err(ReadError::Reorged);
-        }
-        boundary.to_hash = last.hash.to_string();
-        boundary.to_time = last.time();
-        boundary.count += events as u64;
-        let open = chunk.headers().iter().filter(|header: &&Header| header.number() > final_to);
-        boundary.hashes.extend(open.map(|header| header.hash.to_string()));
-        Ok(())
-    }
 }
 
 #[cfg(test)]

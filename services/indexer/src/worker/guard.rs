@@ -6,7 +6,8 @@
 
 use chain::NodeError;
 
-use super::collector::{Fault, Reading};
+use super::collector::Reading;
+use super::fault::Fault;
 use crate::range::{Cursor, Job, Ledger, RangeRepo, Undo};
 use crate::store::{Store, StoreError};
 

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! collector   the five stages of one range; `tick()` is one round
+//! fault       why a range was not read
+//! gathered    a range while it is read
 //! guard       reorganisations found
 //! lease       a range held while it is read
 //! runner      the slots of one source
@@ -9,6 +11,8 @@
 //! ```
 
 mod collector;
+mod fault;
+mod gathered;
 mod guard;
 mod lease;
 mod runner;

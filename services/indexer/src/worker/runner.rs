@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use worker::{Tick as _, Ticked};
 
-use super::collector::{Collector, Fatal, Reading};
+use super::collector::{Collector, Reading};
+use super::fault::Fatal;
 use crate::config::CollectConfig;
 use crate::node::{CheckError, Nodes, Reader};
 use crate::range::RangeRepo;

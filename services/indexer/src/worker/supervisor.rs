@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::collector::Fatal;
+use super::fault::Fatal;
 use super::runner;
 use crate::config::{CollectConfig, Config};
 use crate::legacy;

@@ -1,0 +1,42 @@
+//! Why a range was not read, and whether that is the range's fault.
+
+use chain::NodeError;
+
+use crate::event::DecodeError;
+use crate::node::ReadError;
+use crate::store::StoreError;
+
+/// Why a stage failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the nodes do not answer")]
+    Node(#[from] NodeError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("the range belongs to another worker now")]
+    Lost,
+    #[error("the chain shares none of the newest {0} blocks: it is another one than was read before")]
+    AnotherChain(u64),
+}
+
+impl Fault {
+    /// Whether the attempt says nothing about the range itself.
+    pub(super) fn is_excused(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient(),
+            Self::Node(error) => error.is_transient(),
+            Self::Read(error) => error.is_transient(),
+            Self::Decode(_) | Self::AnotherChain(_) => false,
+            Self::Lost => true,
+        }
+    }
+}
+
+/// A range could not even be given back: the worker's process is to end.
+#[derive(Debug, thiserror::Error)]
+#[error("a failed range could not be given back")]
+pub(crate) struct Fatal(#[source] pub(crate) StoreError);
