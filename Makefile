@@ -37,7 +37,7 @@ test: setup-test ## Run every test, on real servers that the tests start themsel
 	@echo "==> building the services and the tests (in one go: features differ between the two)"
 	@$(CARGO) build --workspace --all-targets
 	@echo "==> running the tests"
-	@$(CARGO) test --workspace
+	@$(CARGO) test --workspace --no-fail-fast
 
 .PHONY: lint
 lint: setup-lint ## Check format, lints, contracts, licences, shell syntax
