@@ -15,10 +15,7 @@ pub enum ChainKind {
 
 impl ChainKind {
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Evm => "evm",
-            Self::Tron => "tron",
-        }
+        self.address_format().as_str()
     }
 
     pub fn address_format(self) -> AddressFormat {

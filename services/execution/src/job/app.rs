@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::enqueue::{self, NewWithdrawal};
 use super::error::Answer;
 use super::write::Schedule;
-use super::{Job, JobError, Verdict, repo, settle};
+use super::{Job, JobError, State, Verdict, repo, settle};
 use crate::catalogue;
 use crate::outbox::{Told, tell_in};
 use crate::wallet;
@@ -86,8 +86,10 @@ impl Jobs {
         let mut tx = db::begin(&self.hot).await?;
         let held: Vec<Uuid> = queue.guard_many_in(&mut tx, leases).await?;
         let now = wallet::repo::lock_selection_in(&mut tx, chain).await?;
+        // Locked before they are looked at: one that is cancelled meanwhile has ended, and reserves nothing any more.
+        repo::lock_all_in(&mut tx, &held).await?;
         let mut jobs = repo::by_ids(&mut *tx, &held).await?;
-        jobs.retain(|job| job.payer.is_none());
+        jobs.retain(|job| job.payer.is_none() && job.state == State::Processing);
         // Most urgent first, then the oldest: scarce money goes to whoever waits longest.
         jobs.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.id));
         let reasons = assign_in(&mut tx, chain, jobs, now).await?;

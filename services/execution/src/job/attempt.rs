@@ -124,6 +124,9 @@ pub struct Attempt {
     /// None for what another system sent. With a window, its place in the wallet's line, which no chain knows.
     pub nonce: Option<u64>,
     pub window: Option<Window>,
+    /// A block at which the nonce was certainly unused; with a window, the one it refers to. A further attempt at a nonce has
+    /// that of the first, once it is stored.
+    pub reference_block: u64,
     pub fee: Option<Fee>,
     pub void_proof: Option<VoidProof>,
     pub raw: Option<Vec<u8>>,

@@ -6,6 +6,7 @@
 //! Invariants:
 //! - `Failed` is reached only while no nonce is held: either none was ever taken, or the verdict that closes it says so.
 //! - A nonce is let go only by a verdict, or by the signer's word that nothing was ever signed at it.
+//! - A job of which something final was undone neither pays again nor fails; closing the nonce it still holds leaves it parked.
 //! - A replay is `AlreadyApplied`, a value; what cannot be is `IllegalTransition`, an error that names both sides.
 
 use std::fmt;
@@ -82,7 +83,7 @@ pub struct Standing {
     pub rejected: bool,
     /// Whether another nonce could be asked for: nothing was signed so far, or what was is proven never to pay.
     pub may_pay_again: bool,
-    /// Whether a final payment of it was undone by a deep reorganisation, and may come back.
+    /// Whether something final about it was undone by a deep reorganisation, or landed though it was ruled out.
     pub contradicted: bool,
     pub tries: u32,
     pub max_tries: u32,

@@ -67,8 +67,11 @@ fn standing(state: State) -> Standing {
 }
 
 /// What the database would hold after the step.
-fn after(standing: &Standing, step: &Step) -> Standing {
-    let Step::Changed(change) = step else { return standing.clone() };
+fn after(standing: &Standing, event: &Event, step: &Step) -> Standing {
+    // Noted whether it changes anything or not.
+    let undone = matches!(event, Event::Verdict(Finding::Contradicted { .. }));
+    let contradicted = standing.contradicted || undone;
+    let Step::Changed(change) = step else { return Standing { contradicted, ..standing.clone() } };
     Standing {
         state: change.to.clone(),
         holds_nonce: standing.holds_nonce && change.nonce == NonceFate::Keep,
@@ -76,7 +79,7 @@ fn after(standing: &Standing, step: &Step) -> Standing {
         retreat: change.retreat,
         rejected: standing.rejected,
         may_pay_again: standing.may_pay_again,
-        contradicted: standing.contradicted,
+        contradicted,
         tries: standing.tries + u32::from(change.count_try),
         max_tries: standing.max_tries,
     }
@@ -85,9 +88,10 @@ fn after(standing: &Standing, step: &Step) -> Standing {
 fn check(before: &Standing, event: &Event) {
     let Ok(step) = before.apply(event) else { return };
     let Step::Changed(change) = &step else { return };
-    let next = after(before, &step);
+    let next = after(before, event, &step);
     if let State::Failed { .. } = next.state {
         assert!(!next.holds_nonce, "{before:?} failed on {event:?} with a nonce open");
+        assert!(!next.contradicted, "{before:?} failed on {event:?}, and may still be paid");
     }
     if before.holds_nonce && !next.holds_nonce {
         let allowed = matches!(
@@ -123,7 +127,7 @@ fn check(before: &Standing, event: &Event) {
 fn every_state_takes_every_event_without_breaking_the_promise() {
     for state in states() {
         for event in events() {
-            for bits in 0..32u8 {
+            for bits in 0..64u8 {
                 for tries in [0, 4, 5] {
                     let mut before = standing(state.clone());
                     before.holds_nonce = bits & 1 != 0 && !matches!(state, State::Failed { .. });
@@ -131,6 +135,7 @@ fn every_state_takes_every_event_without_breaking_the_promise() {
                     before.may_pay_again = bits & 4 != 0;
                     before.retreat = bits & 8 != 0 && before.giving_up.is_some();
                     before.rejected = bits & 16 != 0 && before.holds_nonce;
+                    before.contradicted = bits & 32 != 0;
                     before.tries = tries;
                     check(&before, &event);
                 }
@@ -186,8 +191,8 @@ fn what_nobody_takes_is_replaced_then_closed_then_tried_again_and_never_elsewher
         (change.to, change.wanted, change.nonce),
         (State::Confirming, Some(Wanted::Bump), NonceFate::Keep)
     );
-    let step = job.apply(&rejected(AttemptKind::Pay, true)).unwrap();
-    let closing = after(&job, &step);
+    let last_refusal = rejected(AttemptKind::Pay, true);
+    let closing = after(&job, &last_refusal, &job.apply(&last_refusal).unwrap());
     assert!(closing.retreat && closing.holds_nonce && closing.state == State::Confirming);
     let Step::Changed(parked) = closing.apply(&rejected(AttemptKind::Cancel, true)).unwrap() else {
         panic!("nothing changed")
@@ -235,8 +240,29 @@ fn nobody_retries_what_may_still_land() {
     assert!(parked.apply(&Event::RetryAsked).is_ok());
     assert!(Standing { holds_nonce: true, ..parked.clone() }.apply(&Event::RetryAsked).is_err());
     assert!(Standing { may_pay_again: false, ..parked.clone() }.apply(&Event::RetryAsked).is_err());
+}
+
+#[test]
+fn what_was_undone_neither_pays_again_nor_fails_and_its_nonce_can_still_be_closed() {
+    let undone = Standing { contradicted: true, ..standing(State::Parked { reason: "look".into() }) };
     let cancel = Event::CancelAsked { reason: "stop".into() };
-    assert!(Standing { contradicted: true, ..parked }.apply(&cancel).is_err());
+    assert!(undone.apply(&Event::RetryAsked).is_err());
+    assert!(undone.apply(&cancel).is_err());
+    let holding = Standing { holds_nonce: true, ..undone };
+    assert!(holding.apply(&Event::RetryAsked).is_err());
+    let closing = after(&holding, &cancel, &holding.apply(&cancel).unwrap());
+    assert!(closing.holds_nonce && closing.giving_up.is_some());
+    let Step::Changed(closed) = closing.apply(&Event::Verdict(Finding::Cancelled)).unwrap() else {
+        panic!("nothing changed")
+    };
+    assert!(matches!(closed.to, State::Parked { .. }), "{closed:?}");
+    assert_eq!(closed.nonce, NonceFate::ClosedByCancellation);
+    let Step::Changed(reverted) =
+        closing.apply(&Event::Verdict(Finding::Reverted { reason: "x".into(), value_moved: false })).unwrap()
+    else {
+        panic!("nothing changed")
+    };
+    assert!(matches!(reverted.to, State::Parked { .. }), "{reverted:?}");
 }
 
 #[test]
@@ -252,17 +278,17 @@ fn a_block_costs_no_try() {
 proptest! {
     /// Random lives: the promise holds after every step, and a job that took a nonce without proof never fails.
     #[test]
-    fn any_sequence_of_events_keeps_the_promise(script in prop::collection::vec((0usize..24, any::<bool>()), 0..60)) {
-        let events = events();
+    fn any_sequence_of_events_keeps_the_promise(
+        script in prop::collection::vec((prop::sample::select(events()), any::<bool>()), 0..60),
+    ) {
         let mut job = standing(State::Pending { blocked: None });
-        for (pick, takes_nonce) in script {
+        for (event, takes_nonce) in script {
             if takes_nonce && job.state == State::Processing && job.giving_up.is_none() {
                 job.holds_nonce = true;
             }
-            let event = &events[pick];
-            check(&job, event);
-            if let Ok(step) = job.apply(event) {
-                job = after(&job, &step);
+            check(&job, &event);
+            if let Ok(step) = job.apply(&event) {
+                job = after(&job, &event, &step);
             }
         }
     }

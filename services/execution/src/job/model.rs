@@ -113,6 +113,7 @@ pub struct Job {
     pub nonce: Option<u64>,
     /// Whether anything was ever signed for it.
     pub ever_signed: bool,
+    /// Whether something final about it was undone, or landed though it was ruled out.
     pub contradicted: bool,
     pub due_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
@@ -136,9 +137,9 @@ impl Job {
         }
     }
 
-    /// Whether it may be given another nonce: nothing was signed, or what was is proven never to pay.
+    /// Whether it may be given another nonce: nothing was signed, or what was is proven never to pay, and that still holds.
     pub fn may_pay_again(&self) -> bool {
-        self.nonce.is_none() && (!self.ever_signed || self.void_proof.is_some())
+        self.nonce.is_none() && !self.contradicted && (!self.ever_signed || self.void_proof.is_some())
     }
 
     /// What the chain should see, once a payer is known.

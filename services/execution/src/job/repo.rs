@@ -71,6 +71,12 @@ pub(crate) async fn by_withdrawals(db: impl PgExecutor<'_>, ids: &[Uuid]) -> Res
     rows.iter().map(read_job).collect()
 }
 
+/// Locks these jobs, in the order of ids as everybody does, so that nobody waits in a circle.
+pub(crate) async fn lock_all_in(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), JobError> {
+    sqlx::query("SELECT FROM jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE").bind(ids).execute(tx).await?;
+    Ok(())
+}
+
 /// The job, locked until the transaction ends. Every change of a job that is not made in bulk starts here.
 pub(crate) async fn lock_in(tx: &mut PgConnection, id: JobId) -> Result<Job, JobError> {
     // Locked first and read afterwards: what is read beside the row itself is then as new as the row.
@@ -291,9 +297,10 @@ fn read_attempt(row: &PgRow) -> Result<Attempt, JobError> {
         }),
         (None, _) | (_, None) => None,
     };
+    let reference_block = unsigned(row, "reference_block")?;
     let window = match (hash(row, "reference_hash")?, number("expiration_ms")?, number("made_ms")?) {
         (Some(hash), Some(expiration_ms), Some(made_ms)) => {
-            let reference = BlockRef { number: unsigned(row, "reference_block")?, hash };
+            let reference = BlockRef { number: reference_block, hash };
             Some(Window { reference, expiration_ms, made_ms })
         }
         (None, ..) | (_, None, _) | (_, _, None) => None,
@@ -307,6 +314,7 @@ fn read_attempt(row: &PgRow) -> Result<Attempt, JobError> {
         address: address(row, "address")?,
         nonce: number("nonce")?,
         window,
+        reference_block,
         fee,
         void_proof: opt_document::<VoidProof>(row, "void_proof")?,
         raw: row.try_get("raw_transaction")?,

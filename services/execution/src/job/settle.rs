@@ -83,10 +83,7 @@ async fn plain_in(tx: &mut PgConnection, verdicts: &[Verdict]) -> Result<Vec<Pla
         return Ok(Vec::new());
     }
     let ids: Vec<Uuid> = wanted.keys().map(JobId::as_uuid).collect();
-    sqlx::query("SELECT FROM jobs WHERE id = ANY ($1) ORDER BY id FOR UPDATE")
-        .bind(&ids)
-        .execute(&mut *tx)
-        .await?;
+    repo::lock_all_in(tx, &ids).await?;
     let jobs = repo::by_ids(&mut *tx, &ids).await?;
     let attempts = repo::attempts(&mut *tx, &ids).await?;
     let known: HashSet<Uuid> = seen_in(tx, verdicts).await?;

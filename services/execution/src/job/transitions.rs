@@ -9,6 +9,9 @@ use super::domain::{
 };
 use types::TxHash;
 
+/// Why a job whose end was undone is neither tried again nor called failed.
+const MAY_COME_BACK: &str = "what was final about it was undone once and may come back";
+
 impl Standing {
     /// What `event` does to the job.
     pub fn apply(&self, event: &Event) -> Result<Step, IllegalTransition> {
@@ -251,8 +254,8 @@ impl Standing {
         match &self.state {
             State::Confirmed { .. } => Err(self.illegal_cancel("it is paid")),
             State::Failed { .. } => Ok(Step::AlreadyApplied),
-            State::Parked { .. } if self.contradicted => {
-                Err(self.illegal_cancel("its payment was final once and may come back"))
+            State::Parked { .. } if self.contradicted && !self.holds_nonce => {
+                Err(self.illegal_cancel(MAY_COME_BACK))
             }
             // "Failed" would say that nothing was paid.
             State::Parked { .. } if !self.holds_nonce && !self.may_pay_again => {
@@ -286,6 +289,7 @@ impl Standing {
                     change.wanted = self.giving_up.as_ref().map(|_| Wanted::Cancel);
                 }))
             }
+            State::Parked { .. } if self.contradicted => refuse(MAY_COME_BACK),
             State::Parked { .. } if self.holds_nonce => refuse("a transaction of it may still land"),
             State::Parked { .. } if !self.may_pay_again => {
                 refuse("value may have moved; what is missing is paid by a new withdrawal")
@@ -319,6 +323,9 @@ impl Standing {
     /// A counted try ended without payment; `nonce` says what became of its nonce.
     fn after_try(&self, nonce: NonceFate, error: &str) -> Step {
         let open = self.holds_nonce && nonce == NonceFate::Keep;
+        if self.contradicted && !open {
+            return self.park(error, nonce);
+        }
         if let (Some(reason), false, false) = (&self.giving_up, open, self.retreat) {
             return self.failed(reason.clone(), nonce);
         }
@@ -352,6 +359,10 @@ impl Standing {
     }
 
     fn failed(&self, reason: String, nonce: NonceFate) -> Step {
+        // What was ruled out once may land after all: nobody can promise that nothing will be paid.
+        if self.contradicted {
+            return self.park(&reason, nonce);
+        }
         self.changed(State::Failed { reason: reason.clone() }, |change| {
             change.nonce = nonce;
             change.note = Some(reason);

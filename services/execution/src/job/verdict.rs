@@ -7,6 +7,7 @@
 //!   another status and ends. What it signed is at the same nonce.
 //! - "Reverted" frees the job for another nonce: only together with the nonce being closed, and with the proof that the
 //!   signer will ask for.
+//! - What was called dead pays after all: noted as a contradiction, after which the job neither pays again nor fails.
 //! - Confirmation decided before it heard of everything that was signed at the nonce: what it takes for somebody else's may be
 //!   our own newest bytes, and they may have paid. A finding that does not name all of them closes nothing; confirmation is
 //!   told again, and decides again.
@@ -68,24 +69,14 @@ pub(super) async fn record_in(
     verdict: &Verdict,
 ) -> Result<(), JobError> {
     let job = repo::lock_in(tx, verdict.job).await?;
-    if !note_in(tx, verdict).await? {
+    let meant = meant_in(tx, &job, verdict).await?;
+    if !note_in(tx, verdict, meant.as_ref().unwrap_or(&verdict.finding)).await? {
         return Ok(());
     }
-    let mut finding = verdict.finding.clone();
-    if let Evidence::Receipt(receipt) = &verdict.evidence {
-        match (hold_in(tx, &job, &receipt.tx_hash).await?, &finding) {
-            (Hold::Current, _) => {}
-            // Called dead, and it paid after all: nobody but a person can say what that means.
-            (Hold::Dead, Finding::Settled { tx_hash }) => {
-                finding =
-                    Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") };
-            }
-            (Hold::Dead | Hold::Settled, _) => {
-                tracing::info!(job_id = %job.id, tx_hash = %receipt.tx_hash, "verdict about a closed nonce");
-                return Ok(());
-            }
-        }
-    }
+    let Some(finding) = meant else {
+        tracing::info!(job_id = %job.id, finding = verdict.finding.name(), "verdict about a closed nonce");
+        return Ok(());
+    };
     if finding == Finding::Reopened {
         return send_again_in(tx, &job).await;
     }
@@ -107,12 +98,48 @@ pub(super) async fn record_in(
         close_attempts_in(tx, &job, verdict).await?;
         keep_proof_in(tx, &job, verdict.proof.as_ref()).await?;
     }
+    let value_moved = matches!(finding, Finding::Reverted { value_moved: true, .. });
     let paid_in_block = match (&finding, &verdict.evidence) {
         (Finding::Settled { .. }, Evidence::Receipt(receipt)) => Some(receipt.block_number),
+        (_, Evidence::Receipt(receipt)) if value_moved => Some(receipt.block_number),
         _ => None,
     };
-    apply_in(tx, &job, &change, &config.schedule, Closing { paid_in_block }).await?;
+    apply_in(tx, &job, &change, &config.schedule, Closing { paid_in_block, value_moved }).await?;
     look_after_lane_in(tx, config, &job, &finding).await
+}
+
+/// What the verdict means for the job as it stands; `None` if it is about a nonce that the job no longer holds.
+async fn meant_in(tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Result<Option<Finding>, JobError> {
+    let finding = &verdict.finding;
+    match &verdict.evidence {
+        Evidence::Receipt(receipt) => Ok(match (hold_in(tx, job, &receipt.tx_hash).await?, finding) {
+            (Hold::Current, _) => Some(finding.clone()),
+            // Called dead, and it paid after all: nobody but a person can say what that means.
+            (Hold::Dead, Finding::Settled { tx_hash }) => {
+                Some(Finding::Contradicted { reason: format!("{tx_hash} paid, though it was called dead") })
+            }
+            (Hold::Dead | Hold::Settled, _) => None,
+        }),
+        Evidence::Void(hashes) => Ok(names_live_in(tx, job, hashes).await?.then(|| finding.clone())),
+        Evidence::Hash(_) => Ok(Some(finding.clone())),
+    }
+}
+
+/// Whether one of these could land at the nonce the job holds, or without one because another system sent it.
+async fn names_live_in(tx: &mut PgConnection, job: &Job, hashes: &[TxHash]) -> Result<bool, JobError> {
+    let live = sqlx::query_scalar(
+        "SELECT EXISTS (
+             SELECT FROM attempts
+             WHERE job_id = $1 AND nonce IS NOT DISTINCT FROM $2 AND status IN ('signed', 'broadcast')
+               AND tx_hash = ANY ($3)
+         )",
+    );
+    let live = live.bind(job.id.as_uuid()).bind(job.nonce.map(bigint)).bind(bytes(hashes));
+    Ok(live.fetch_one(tx).await?)
+}
+
+fn bytes(hashes: &[TxHash]) -> Vec<Vec<u8>> {
+    hashes.iter().map(|hash| hash.as_bytes().to_vec()).collect()
 }
 
 /// A transaction that could land at the job's nonce and that the verdict, which says that none can, does not name.
@@ -129,7 +156,7 @@ async fn unnamed_in(tx: &mut PgConnection, job: &Job, verdict: &Verdict) -> Resu
     )
     .bind(job.id.as_uuid())
     .bind(job.nonce.map(bigint))
-    .bind(named.iter().map(|hash| hash.as_bytes().to_vec()).collect::<Vec<_>>())
+    .bind(bytes(named))
     .fetch_optional(tx)
     .await?;
     Ok(row.map(|row| repo::hash(&row, "tx_hash")).transpose()?.flatten())
@@ -171,14 +198,14 @@ async fn look_after_lane_in(
     Ok(())
 }
 
-/// Remembers the verdict; false if it was recorded before.
-async fn note_in(tx: &mut PgConnection, verdict: &Verdict) -> Result<bool, JobError> {
+/// Remembers the verdict as what it meant; false if it was recorded before.
+async fn note_in(tx: &mut PgConnection, verdict: &Verdict, meant: &Finding) -> Result<bool, JobError> {
     let noted = sqlx::query(
         "INSERT INTO verdicts (id, job_id, finding, detail, at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING",
     )
     .bind(verdict.id)
     .bind(verdict.job.as_uuid())
-    .bind(verdict.finding.name())
+    .bind(meant.name())
     .bind(format!("{:?}", verdict.evidence))
     .bind(verdict.at)
     .execute(tx)

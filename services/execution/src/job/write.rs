@@ -2,7 +2,7 @@
 //! told, all in the caller's transaction.
 //!
 //! Invariants: a job is changed only from the status it was read in (compare and set); a reservation is released exactly
-//! once, with the change that ends the job; a failure is told only together with its being written.
+//! once, with the change after which the job pays no more; a failure is told only together with its being written.
 
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ impl Schedule {
 pub(crate) struct Closing {
     /// Block in which the payment left the wallet.
     pub paid_in_block: Option<u64>,
+    /// Whether it left otherwise than asked: the job never pays again, so nothing stays reserved for it.
+    pub value_moved: bool,
 }
 
 /// Writes a change of one job, which must be locked.
@@ -57,9 +59,10 @@ pub(crate) async fn apply_in(
 ) -> Result<(), JobError> {
     // The nonce first: the database refuses to call a job failed while it holds one.
     settle_nonce_in(tx, job, change.nonce).await?;
-    update_in(tx, job, change).await?;
+    let frees = ends(&change.to) || closing.value_moved;
+    update_in(tx, job, change, frees).await?;
     if job.reserved
-        && ends(&change.to)
+        && frees
         && let Some(payer) = &job.payer
     {
         wallet::repo::release_in(tx, payer.wallet, job.asset, job.amount, closing.paid_in_block).await?;
@@ -128,7 +131,7 @@ async fn settle_nonce_in(tx: &mut PgConnection, job: &Job, fate: NonceFate) -> R
     Ok(())
 }
 
-async fn update_in(tx: &mut PgConnection, job: &Job, change: &Change) -> Result<(), JobError> {
+async fn update_in(tx: &mut PgConnection, job: &Job, change: &Change, frees: bool) -> Result<(), JobError> {
     let (blocked, hash): (Option<&str>, Option<TxHash>) = match &change.to {
         State::Pending { blocked } => (blocked.as_deref(), None),
         State::Processing => (job.blocked.as_deref(), job.tx_hash),
@@ -151,6 +154,7 @@ async fn update_in(tx: &mut PgConnection, job: &Job, change: &Change) -> Result<
         .bind(hash.map(|hash| hash.as_bytes().to_vec()))
         .bind(ends(&change.to))
         .bind(change.retreat)
+        .bind(frees)
         .execute(tx)
         .await?;
     db::expect_one(updated).map_err(|_| JobError::Conflict)

@@ -80,6 +80,10 @@ fn parse_chain(chain: wire::Chain) -> Result<Chain, Status> {
         if let Err(problem) = check_node(node) {
             mistakes.note(&format!("chain.nodes[{index}]"), problem);
         }
+        // Its word would count twice where two nodes must agree.
+        if chain.nodes[..index].contains(node) {
+            mistakes.note(&format!("chain.nodes[{index}]"), "is named twice");
+        }
     }
     let finality = match chain.finality() {
         wire::FinalityRule::Depth if chain.depth == 0 || chain.depth > 1_000_000 => {

@@ -73,6 +73,7 @@ fn attempt(job: &Job, number: u32, kind: AttemptKind, status: AttemptStatus) -> 
         address: address(1),
         nonce: Some(7),
         window: None,
+        reference_block: 0,
         fee: Some(Fee { gas_limit: 21_000, max_fee_per_gas: 1, max_priority_fee_per_gas: None }),
         void_proof: None,
         raw: signed.then(|| vec![1]),

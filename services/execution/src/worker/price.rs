@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, QuoteError, Sight};
+use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, QuoteError, Sight, Transfer};
 use types::{Address, Priority, RawAmount};
 
 use super::batch::{Bench, Ended, Item};
@@ -47,7 +47,8 @@ impl Bench {
         }
         for (priority, wanted) in by_priority.into_iter().rev() {
             let actions: Vec<Action> = wanted.iter().map(|(_, action)| *action).collect();
-            let quotes = self.chain.edge.quotes(&actions, priority).await;
+            let mut quotes = self.chain.edge.quotes(&actions, priority).await;
+            self.tell_empty_wallets(&actions, &mut quotes).await;
             for ((item, _), quote) in wanted.into_iter().zip(quotes) {
                 let quote = quote.map_err(|error| unpriced(&error));
                 match quote.and_then(|price| self.within_caps(&price, item.job.native_amount())) {
@@ -57,6 +58,39 @@ impl Bench {
             }
         }
         (priced, ended)
+    }
+
+    /// A token transfer also reverts when the wallet no longer holds the amount. That is no fault of the payment, which waits for
+    /// the money as any other does. So of those that would revert it is asked what their wallets hold.
+    async fn tell_empty_wallets(&self, actions: &[Action], quotes: &mut [Result<Price, QuoteError>]) {
+        let doubtful = actions.iter().zip(quotes).filter_map(|(action, quote)| match (action, &*quote) {
+            (Action::Pay(transfer), Err(QuoteError::WouldRevert { .. }))
+                if transfer.asset != AssetRef::Native =>
+            {
+                Some((*transfer, quote))
+            }
+            _ => None,
+        });
+        let doubtful: Vec<(Transfer, &mut Result<Price, QuoteError>)> = doubtful.collect();
+        if doubtful.is_empty() {
+            return;
+        }
+        let of: Vec<BalanceOf> = doubtful
+            .iter()
+            .map(|(transfer, _)| BalanceOf { holder: transfer.from, asset: transfer.asset })
+            .collect();
+        let balances = self.chain.edge.balances(&of).await;
+        for (index, (transfer, quote)) in doubtful.into_iter().enumerate() {
+            match balances.as_ref().map(|balances| balances.get(index).copied().flatten()) {
+                Ok(Some(has)) if has < transfer.amount => {
+                    let reason = format!("it has {has} of the token and needs {}", transfer.amount);
+                    *quote = Err(QuoteError::InsufficientFunds { reason });
+                }
+                Ok(_) => {}
+                // Nobody says why, so it is not held against the payment.
+                Err(error) => *quote = Err(error.clone().into()),
+            }
+        }
     }
 
     fn payable(&self, item: &Item) -> Result<Action, String> {
@@ -173,7 +207,8 @@ fn unpriced(error: &QuoteError) -> Event {
             tracing::info!(needed = above.needed, cap = above.cap, "the chain's price is above the cap");
             Event::Blocked { reason: DEAR.to_owned() }
         }
-        QuoteError::InsufficientFunds { .. } => {
+        QuoteError::InsufficientFunds { reason } => {
+            tracing::info!(reason, "a wallet cannot pay");
             Event::Blocked { reason: "the wallet cannot pay amount and fee at the moment".to_owned() }
         }
         QuoteError::Chain(error) => Event::Blocked { reason: away(error) },

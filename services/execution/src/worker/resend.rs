@@ -40,6 +40,8 @@ struct Due {
     job: JobId,
     raw: Vec<u8>,
     hash: TxHash,
+    /// Whether its job says that it waits for money.
+    blocked: bool,
 }
 
 impl ResendWorker {
@@ -94,6 +96,7 @@ impl ResendWorker {
                 job: JobId::from_uuid(row.try_get("job_id")?),
                 raw: row.try_get("raw_transaction")?,
                 hash: TxHash(hash),
+                blocked: row.try_get("blocked")?,
             })
         });
         due.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
@@ -108,10 +111,10 @@ impl ResendWorker {
         for due in due {
             let Some(outcome) = outcome(due) else { continue };
             match outcome.advice() {
-                Advice::Watch => self.reflect(due.job, None).await?,
+                Advice::Watch if due.blocked => self.reflect(due.job, None).await?,
                 Advice::Fund => self.reflect(due.job, unfunded(outcome)).await?,
                 Advice::Bump => self.ask_for_bump(due.job).await?,
-                Advice::ResendSame | Advice::LookUp => {}
+                Advice::Watch | Advice::ResendSame | Advice::LookUp => {}
                 Advice::Replace => {
                     let mut tx = db::begin(&self.pool).await?;
                     let attempt = AttemptId::from_uuid(due.attempt);

@@ -31,14 +31,17 @@ pub(super) struct Reserved {
 }
 
 impl Bench {
-    /// Takes nonces for payments, one transaction for each wallet.
-    pub(super) async fn reserve(&self, priced: Vec<Priced>) -> Result<Reserved, WorkError> {
+    /// Takes nonces for payments, one transaction for each wallet. `views` is what the chain said of the wallets.
+    pub(super) async fn reserve(
+        &self,
+        priced: Vec<Priced>,
+        views: &BTreeMap<String, Result<WalletView, String>>,
+    ) -> Result<Reserved, WorkError> {
         let mut by_wallet: BTreeMap<String, (Address, Vec<Priced>)> = BTreeMap::new();
         for one in priced {
             let Some(payer) = &one.item.job.payer else { continue };
             by_wallet.entry(payer.address.to_string()).or_insert((payer.address, Vec::new())).1.push(one);
         }
-        let views = self.look_at(by_wallet.values().map(|(address, _)| *address).collect()).await;
         let mut all = Reserved::default();
         let mut open = Vec::new();
         for (name, (address, priced)) in by_wallet {
@@ -108,6 +111,7 @@ impl Bench {
             taken.push(Taken { nonce, job: item.job.id, committed: cost });
             let mut attempt = new_attempt(&item, AttemptKind::Pay, address, nonce, fee);
             attempt.window = view.window.map(|window| window_at(window, nonce));
+            attempt.reference_block = view.head;
             result.work.push(Work { item, attempt });
         }
         if !taken.is_empty() {
@@ -187,6 +191,7 @@ fn new_attempt(item: &Item, kind: AttemptKind, address: Address, nonce: u64, fee
         address,
         nonce: Some(nonce),
         window: None,
+        reference_block: 0,
         fee: Some(fee),
         void_proof: item.job.void_proof.clone(),
         raw: None,

@@ -7,7 +7,7 @@
 //!   same bytes are sent again until a verdict ends it.
 //! - Bytes are on their way and nobody watches: the watch was told with the bytes, before they could be sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chain::{Advice, Broadcast, BroadcastOutcome};
 use db::queue::NewJob;
@@ -46,21 +46,23 @@ impl Bench {
     }
 
     async fn confirm(&self, work: &[Work], outcomes: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
+        let outcome =
+            |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
         let leases: Vec<Lease> = work.iter().map(|work| work.item.lease.clone()).collect();
         let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, &leases).await?;
-        let ours: Vec<&Work> = work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
-        let outcome =
-            |work: &Work| work.attempt.tx_hash.and_then(|hash| outcomes.get(&hash)).map(|sent| &sent.merged);
+        let mut ours: Vec<&Work> =
+            work.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
+        // Jobs in the order of ids, and before their attempts: as verdicts lock them, so that nobody waits in a circle.
+        ours.sort_by_key(|work| work.item.job.id);
+        let moved = move_in(&mut tx, &ours, &outcome).await?;
         let sends: Vec<(Uuid, Option<&BroadcastOutcome>)> = ours
             .iter()
             .filter(|work| !held_back(work))
             .map(|work| (work.attempt.id.as_uuid(), outcome(work)))
             .collect();
         note_sends_in(&mut tx, &sends).await?;
-        let moved = move_in(&mut tx, &ours, &outcome).await?;
-        let confirming: Vec<&&Work> =
-            ours.iter().filter(|work| moved.contains_key(&work.item.job.id)).collect();
+        let confirming: Vec<&&Work> = ours.iter().filter(|work| moved.contains(&work.item.job.id)).collect();
         let told: Vec<Told> = confirming
             .iter()
             .filter_map(|work| progress(&work.item.job, outcome(work).and_then(unfunded).as_deref()))
@@ -153,7 +155,7 @@ async fn move_in<'a>(
     tx: &mut PgConnection,
     work: &[&'a Work],
     outcome: &impl Fn(&'a Work) -> Option<&'a BroadcastOutcome>,
-) -> Result<HashMap<JobId, ()>, WorkError> {
+) -> Result<HashSet<JobId>, WorkError> {
     let error = |work: &&'a Work| match outcome(work) {
         Some(outcome) if outcome.in_pool() => None,
         Some(outcome) => Some(outcome.to_string()),
@@ -176,6 +178,6 @@ async fn move_in<'a>(
         .bind(work.iter().map(wanted).collect::<Vec<_>>())
         .fetch_all(tx)
         .await?;
-    let ids = rows.iter().map(|row| Ok((JobId::from_uuid(row.try_get("id")?), ())));
+    let ids = rows.iter().map(|row| Ok(JobId::from_uuid(row.try_get("id")?)));
     ids.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
 }

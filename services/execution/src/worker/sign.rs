@@ -143,11 +143,13 @@ impl Bench {
                 .fetch_all(&mut *tx)
                 .await?;
         let kept: HashSet<Uuid> = stored.iter().map(|(id, _)| *id).collect();
-        let watched: Vec<(&Job, Option<u64>)> = ours()
+        let (first, further): (Vec<&Work>, Vec<&Work>) = ours()
             .filter(|work| kept.contains(&work.attempt.id.as_uuid()))
-            .map(|work| (&work.item.job, work.attempt.nonce))
-            .collect();
-        let told = watch::watches_in(&mut tx, &watched).await?;
+            .partition(|work| work.item.attempts.is_empty());
+        let further: Vec<(&Job, Option<u64>)> =
+            further.into_iter().map(|work| (&work.item.job, work.attempt.nonce)).collect();
+        let mut told = watch::watches_in(&mut tx, &further).await?;
+        told.extend(first.into_iter().filter_map(|work| watch::first_watch(&work.item.job, &work.attempt)));
         tell_in(&mut tx, &told).await.map_err(crate::job::JobError::from)?;
         tx.commit().await?;
         self.checkpoints.pass("execution.after_persist").await;

@@ -14,11 +14,13 @@
 //!
 //! Invariant: between any two of these lines the process may die, and nothing is paid twice or forgotten.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use db::queue::NewJob;
 use db::{Due, Lease};
+use types::Address;
 use worker::{Checkpoints, Tick, Ticked};
 
 use super::WorkError;
@@ -147,12 +149,16 @@ impl WithdrawalWorker {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let (priced, unpriced) = bench.price(items).await;
+        let payers: BTreeSet<Address> =
+            items.iter().filter_map(|item| item.job.payer.as_ref()).map(|payer| payer.address).collect();
+        // Side by side: neither needs the other, and each takes as long as a node's answers.
+        let ((priced, unpriced), views) =
+            futures::join!(bench.price(items), bench.look_at(payers.into_iter().collect()));
         ended.extend(unpriced);
         if priced.is_empty() {
             return Ok(Vec::new());
         }
-        let reserved = bench.reserve(priced).await?;
+        let reserved = bench.reserve(priced, &views).await?;
         ended.extend(reserved.ended);
         self.rest(bench, &reserved.crowded).await?;
         Ok(reserved.work)

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use execution::job::{JobError, State};
 use testkit::Mining;
 use types::{JobId, RawAmount};
+use worker::Tick as _;
 
 use crate::signer::KEYS;
 use crate::world::{World, bsc, ether, fresh_address};
@@ -106,4 +107,28 @@ async fn a_job_without_liquidity_goes_on_when_money_arrives() {
     let paid = world.work_until(job, "confirming").await;
     assert!(paid.payer.is_some() && paid.blocked.is_none() && paid.tries == 0);
     assert_eq!(crate::chain::payments_to(&world.anvil, &to).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_cancelled_while_a_wallet_is_looked_for_keeps_nobody_else_waiting() {
+    let world = World::new(Mining::Instant).await;
+    world.hot_wallet(0).await;
+    sqlx::query("UPDATE wallet_holdings SET balance_raw = 0").execute(&world.pool).await.unwrap();
+    let (cancelled, nobody) = world.pay_somebody().await;
+    let (other, to) = world.pay_somebody().await;
+    world.wallets.refresh(&bsc(), &[]).await.unwrap();
+    let checkpoints = worker::Checkpoints::halting_at("execution.after_claim");
+    let mut worker = world.worker().with_checkpoints(checkpoints.clone());
+    let working = tokio::spawn(async move { worker.tick().await });
+    tokio::time::timeout(crate::world::LIMIT, checkpoints.reached()).await.unwrap();
+    world.jobs.cancel(cancelled, "never mind".to_owned()).await.unwrap();
+    checkpoints.release();
+    working.await.unwrap().unwrap();
+    assert_eq!(world.job(other).await.0.state.name(), "confirming");
+    assert_eq!(crate::chain::payments_to(&world.anvil, &to).await.len(), 1);
+    let (job, attempts) = world.job(cancelled).await;
+    assert!(job.state.name() == "failed" && job.payer.is_none() && !job.reserved && attempts.is_empty());
+    assert!(crate::chain::payments_to(&world.anvil, &nobody).await.is_empty());
+    let wallet = world.wallets.list(Some(&bsc()), None).await.unwrap().pop().unwrap();
+    assert_eq!(wallet.holdings[0].reserved, ether(1), "for the other alone");
 }

@@ -190,14 +190,42 @@ async fn a_wallet_without_gas_holds_the_queue_without_taking_a_nonce() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_would_revert_is_tried_five_times_and_fails_without_a_nonce() {
+async fn a_wallet_whose_tokens_are_gone_holds_its_payments_without_a_try_and_goes_on_when_funded() {
     let world = World::new(Mining::Instant).await;
     let contract = chain::token(&world.anvil, KEYS[0].1, 1_000_000).await;
     world.catalogue.put_asset(world.asset("USDT", &contract)).await.unwrap();
     world.hot_wallet(0).await;
-    // The catalogue's balance is ahead of the chain: the transfer cannot succeed.
-    sqlx::query("UPDATE wallet_holdings SET balance_raw = 5000000").execute(&world.pool).await.unwrap();
-    let mut new = world.withdrawal(&crate::world::fresh_address(), types::RawAmount::from(2_000_000u64));
+    let to = crate::world::fresh_address();
+    let mut new = world.withdrawal(&to, types::RawAmount::from(600_000u64));
+    new.asset = "USDT".parse().unwrap();
+    let id = world.jobs.enqueue(new).await.unwrap();
+    // Half of what it held goes elsewhere, and nobody here was told.
+    chain::take_tokens(&world.anvil, &contract, KEYS[0].1, 500_000).await;
+    let mut worker = world.worker();
+    for _ in 0..6 {
+        sqlx::query("UPDATE job_ready SET due_at = now()").execute(&world.pool).await.unwrap();
+        worker.tick().await.unwrap();
+        let (waiting, attempts) = world.job(id).await;
+        assert!(matches!(waiting.state, State::Pending { blocked: Some(_) }), "{waiting:#?}");
+        assert!(waiting.tries == 0 && waiting.nonce.is_none() && attempts.is_empty(), "{waiting:#?}");
+    }
+    chain::mint(&world.anvil, &contract, KEYS[0].1, 500_000).await;
+    world.work_until(id, "confirming").await;
+    assert_eq!(chain::token_balance(&world.anvil, &contract, &to).await, 600_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_would_revert_is_tried_five_times_and_fails_without_a_nonce() {
+    let anvil = chain::start(Mining::Instant).await;
+    let proxy = FaultProxy::http(anvil.address()).await;
+    let url = proxy.url();
+    let world = World::on(anvil, worker_config(), &url).await;
+    let contract = chain::token(&world.anvil, KEYS[0].1, 1_000_000).await;
+    world.catalogue.put_asset(world.asset("USDT", &contract)).await.unwrap();
+    world.hot_wallet(0).await;
+    let paused = Upset::RpcError { code: 3, message: "execution reverted: paused".to_owned() };
+    proxy.rule(Rule::on("eth_estimateGas", paused));
+    let mut new = world.withdrawal(&crate::world::fresh_address(), types::RawAmount::from(5u64));
     new.asset = "USDT".parse().unwrap();
     let id = world.jobs.enqueue(new).await.unwrap();
     let failed = world.work_until(id, "failed").await;

@@ -142,13 +142,13 @@ async fn mistakes_are_named_and_pages_go_on() {
     let stack = stack().await;
     let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
     let bad = wire::Chain {
-        nodes: vec!["ftp://x".into()],
+        nodes: vec!["ftp://x".into(), "http://x".into(), "http://x".into()],
         depth: 0,
         max_fee: "-1".into(),
         ..chain_of(String::new())
     };
     let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(bad) }).await.unwrap_err();
-    for field in ["chain.nodes[0]", "chain.depth", "chain.max_fee"] {
+    for field in ["chain.nodes[0]", "chain.nodes[2]", "chain.depth", "chain.max_fee"] {
         assert!(refused.message().contains(field), "{refused:?}");
     }
     set_up(&stack).await;

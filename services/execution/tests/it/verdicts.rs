@@ -101,6 +101,10 @@ async fn moved_value_parks_and_nobody_can_retry_it_or_call_it_failed() {
     let job = world.work_until(id, "confirming").await;
     world.jobs.record_verdict(&reverted(id, job.tx_hash.unwrap(), true)).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
+    assert!(
+        reserved(&world).await.is_zero(),
+        "it never pays again: the rest of the wallet is not held for it"
+    );
     assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
     let cancelled = world.jobs.cancel(id, "never mind".to_owned()).await;
     assert!(matches!(cancelled, Err(JobError::Illegal(_))));
@@ -203,6 +207,75 @@ async fn what_is_contradicted_without_a_transaction_of_ours_is_parked_before_it_
         .await
         .unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
+    // What was called void may come back: a person's word must not make a second payment of it, nor call it failed.
+    assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
+    assert!(matches!(world.jobs.cancel(id, "give up".to_owned()).await, Err(JobError::Illegal(_))));
+    assert_eq!((world.job(id).await.1.len(), world.signer.signatures()), (1, 1));
+}
+
+/// A finding that closes the nonce at which this was signed, with the proof that lets the job go on.
+fn void(job: JobId, tx_hash: TxHash) -> Verdict {
+    let reason = "another transaction is final at the nonce".to_owned();
+    let proof = VoidProof { tx_hashes: vec![tx_hash], signature: "ab".repeat(64), attested_at: Utc::now() };
+    Verdict { proof: Some(proof), ..verdict(job, Finding::Void { reason }, Evidence::Void(vec![tx_hash])) }
+}
+
+/// A job whose first transaction was called void and whose second is on its way.
+async fn on_its_second_nonce(world: &World) -> (JobId, TxHash) {
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let first = world.work_until(id, "confirming").await.tx_hash.unwrap();
+    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.resume_lane(&bsc(), KEYS[0].1).await.unwrap();
+    world.work_until(id, "confirming").await;
+    assert_eq!(world.job(id).await.0.nonce, Some(1));
+    (id, first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_paid_though_it_was_called_dead_is_never_paid_again_and_its_open_nonce_can_be_closed() {
+    let world = World::new(Mining::Manual).await;
+    let (id, first) = on_its_second_nonce(&world).await;
+    world.jobs.record_verdict(&settled(id, first)).await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!((job.state.name(), job.nonce, job.contradicted), ("parked", Some(1), true));
+    // Nobody sends the second payment any more.
+    let sends = attempts[1].sends;
+    sqlx::query("UPDATE attempts SET last_sent_at = NULL").execute(&world.pool).await.unwrap();
+    let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
+    resend.tick().await.unwrap();
+    assert_eq!(world.job(id).await.1[1].sends, sends);
+    assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
+    // A person has its nonce closed; that makes no failure of it.
+    world.jobs.cancel(id, "paid already".to_owned()).await.unwrap();
+    world.work_until(id, "confirming").await;
+    let closing = world.job(id).await.1.pop().unwrap();
+    assert_eq!((closing.kind, closing.nonce), (AttemptKind::Cancel, Some(1)));
+    let closed = receipt(closing.tx_hash.unwrap());
+    world.jobs.record_verdict(&verdict(id, Finding::Cancelled, Evidence::Receipt(closed))).await.unwrap();
+    let (job, _) = world.job(id).await;
+    assert_eq!((job.state.name(), job.nonce), ("parked", None));
+    assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_void_of_an_old_nonce_closes_no_other_and_costs_no_try() {
+    let world = World::new(Mining::Manual).await;
+    world.hot_wallet(0).await;
+    let (id, _) = world.pay_somebody().await;
+    let first = world.work_until(id, "confirming").await.tx_hash.unwrap();
+    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.resume_lane(&bsc(), KEYS[0].1).await.unwrap();
+    // Said once more, while it holds no nonce.
+    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    assert_eq!(world.job(id).await.0.tries, 1);
+    // And again, while nothing is signed yet at the next one.
+    world.crash_at("execution.after_reserve", worker_config()).await;
+    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    let (job, attempts) = world.job(id).await;
+    assert_eq!((job.state.name(), job.nonce, job.tries), ("processing", Some(1), 1));
+    assert_eq!(attempts[1].status, AttemptStatus::Reserved);
+    assert!(world.jobs.lanes(None).await.unwrap()[0].halted_reason.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
