@@ -12,10 +12,22 @@ WITH head AS MATERIALIZED (
            coalesce(array_agg(usage.amount::text), '{}') AS amounts
     FROM unnest($8::text[], $9::text[], $10::bigint[]) AS item (chain, counter, window_s)
     CROSS JOIN LATERAL (
-        SELECT coalesce(sum(amount), 0) AS amount
-        FROM limit_usage
-        WHERE chain = item.chain AND counter = item.counter
-          AND minute >= date_trunc('minute', now() - make_interval(secs => item.window_s))
+        SELECT date_trunc('minute', now() - make_interval(secs => item.window_s)) AS start
+    ) AS span
+    -- Minutes up to the first full hour, hours from there on.
+    CROSS JOIN LATERAL (
+        SELECT date_trunc('hour', span.start + interval '59 minutes', 'UTC') AS start
+    ) AS full_hours
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(part.amount), 0) AS amount
+        FROM (
+            SELECT amount FROM limit_usage
+            WHERE chain = item.chain AND counter = item.counter
+              AND minute >= span.start AND minute < full_hours.start
+            UNION ALL
+            SELECT amount FROM limit_hours
+            WHERE chain = item.chain AND counter = item.counter AND hour >= full_hours.start
+        ) AS part
     ) AS usage
 )
 SELECT
@@ -46,8 +58,7 @@ SELECT
     slot.generation        AS slot_generation,
     fence.epoch            AS fence_epoch,
     wallet.address IS NOT NULL AS destination_registered,
-    wallet.wallet_group_id AS destination_group,
-    wallet.fingerprint     AS destination_first_address
+    wallet.wallet_group_id AS destination_group
 FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bigint[], $7::text[])
      WITH ORDINALITY AS item (key, payment, job_id, chain, wallet, nonce, destination, place)
 CROSS JOIN head
@@ -63,8 +74,6 @@ LEFT JOIN LATERAL (
 ) AS slot ON true
 LEFT JOIN LATERAL (SELECT * FROM fences WHERE job_id = item.job_id LIMIT 1) AS fence ON true
 LEFT JOIN LATERAL (
-    SELECT registered.address, registered.wallet_group_id, origin.fingerprint
-    FROM operation_wallets AS registered
-    LEFT JOIN wallet_groups AS origin ON origin.id = registered.wallet_group_id
-    WHERE registered.chain = item.chain AND registered.address = item.destination LIMIT 1
+    SELECT address, wallet_group_id FROM operation_wallets
+    WHERE chain = item.chain AND address = item.destination LIMIT 1
 ) AS wallet ON true

@@ -148,7 +148,7 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
             None
         }
     };
-    let format = section.req::<Format>("address_format").map(|format| format.0);
+    let format = section.req::<AddressFormat>("address_format");
     let chain_id = section.opt::<u64>("chain_id");
     let native = section.req::<AssetSymbol>("native");
     let max_fee = section.req::<RawAmount>("max_fee");
@@ -324,21 +324,6 @@ impl FromStr for PublicKey {
             return Err("a weak key");
         }
         Ok(Self(key))
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Format(AddressFormat);
-
-impl FromStr for Format {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "evm" => Ok(Self(AddressFormat::Evm)),
-            "tron" => Ok(Self(AddressFormat::Tron)),
-            _ => Err("must be `evm` or `tron`"),
-        }
     }
 }
 

@@ -40,6 +40,7 @@ pub struct SignerGateway;
 
 impl service::Service for SignerGateway {
     const NAME: &'static str = "signer-gateway";
+    const LIVE: &'static [&'static str] = &["policy", "chains"];
     type Config = Config;
 
     fn read(reader: &service::config::Reader) -> Option<Config> {

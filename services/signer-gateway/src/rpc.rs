@@ -41,8 +41,9 @@ impl Gateway {
         policy: PolicySource,
         patience: Duration,
     ) -> (Self, crate::signing::Clerk) {
-        let (signing, clerk) = Signing::new(pool.clone(), Arc::clone(&groups), policy.clone(), patience);
         let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy.clone());
+        let (signing, clerk) =
+            Signing::new(pool.clone(), Arc::clone(&groups), wallets.clone(), policy.clone(), patience);
         let freezes = Freezes::new(pool.clone(), policy);
         let audit = Audit::new(pool);
         (Self { groups, signing, wallets, freezes, audit }, clerk)

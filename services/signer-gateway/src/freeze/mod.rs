@@ -26,7 +26,7 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
     /// A reason is for the people who find the chain frozen.
-    #[error("a reason has 1 to 500 characters")]
+    #[error("a reason has 1 to 500 characters, none of them NUL")]
     Reason,
     /// Nothing is ever signed for a chain of this name.
     #[error("chain {0} is not configured here, so there is nothing to freeze")]
@@ -57,7 +57,7 @@ impl Freezes {
         chain: Option<&ChainName>,
         reason: &str,
     ) -> Result<(), FreezeError> {
-        if !(1..=500).contains(&reason.chars().count()) {
+        if !(1..=500).contains(&reason.chars().count()) || reason.contains('\0') {
             return Err(FreezeError::Reason);
         }
         let unknown = chain.filter(|chain| !self.policy.current().chains.contains_key(*chain));

@@ -10,13 +10,19 @@
 //! and keys of small order are refused by the configuration.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ed25519_dalek::{Signature, VerifyingKey, verify_batch};
+use tokio::sync::{mpsc, oneshot};
 
 /// Fewer than this are checked one by one: the equation has a fixed cost.
 const WORTH_IT: usize = 4;
 /// Signatures in one equation at most; beyond this they gain little, and a failure costs more.
 const TOGETHER: usize = 256;
+/// Calls that may wait to have theirs checked with those of others. One that finds no room checks its own.
+const WAITING: usize = 1_024;
+/// Calls whose signatures are checked together at most: bounds how long the first of them waits for the last.
+const CALLS: usize = 32;
 
 /// A signature, whose it is said to be, and for what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,6 +62,49 @@ impl CheckedSignatures {
     }
 }
 
+type Waiting = (Vec<Claim>, oneshot::Sender<Arc<CheckedSignatures>>);
+
+/// Checks together what calls that arrive at the same time bring. While it works the next ones gather, so nobody waits for
+/// company. Clones share it; its task ends with the last one.
+#[derive(Debug, Clone)]
+pub(crate) struct Checker {
+    incoming: mpsc::Sender<Waiting>,
+}
+
+impl Checker {
+    /// Starts the task; to be called inside a Tokio runtime.
+    pub(crate) fn start() -> Self {
+        let (incoming, mut waiting) = mpsc::channel::<Waiting>(WAITING);
+        tokio::spawn(async move {
+            let mut calls = Vec::with_capacity(CALLS);
+            while waiting.recv_many(&mut calls, CALLS).await > 0 {
+                let (claims, answers): (Vec<Vec<Claim>>, Vec<_>) = calls.drain(..).unzip();
+                let checked = Arc::new(CheckedSignatures::together(claims.into_iter().flatten().collect()));
+                for answer in answers {
+                    // A caller that went away has no use for it.
+                    let _ = answer.send(Arc::clone(&checked));
+                }
+                // It may find the next ones waiting for ever; others on this thread shall have their turn.
+                tokio::task::yield_now().await;
+            }
+        });
+        Self { incoming }
+    }
+
+    /// What is known to hold once these were checked. Without room, or without the task, that is nothing, and each is checked
+    /// when it is asked for.
+    pub(crate) async fn check(&self, claims: Vec<Claim>) -> Arc<CheckedSignatures> {
+        if claims.is_empty() {
+            return Arc::default();
+        }
+        let (answer, told) = oneshot::channel();
+        match self.incoming.try_send((claims, answer)) {
+            Ok(()) => told.await.unwrap_or_default(),
+            Err(_) => Arc::default(),
+        }
+    }
+}
+
 fn hold(claims: &[Claim]) -> bool {
     let messages: Vec<&[u8]> = claims.iter().map(|claim| claim.message.as_slice()).collect();
     let signatures: Vec<Signature> =
@@ -67,6 +116,7 @@ fn hold(claims: &[Claim]) -> bool {
 #[cfg(test)]
 mod tests {
     use ed25519_dalek::{Signer as _, SigningKey};
+    use futures::FutureExt as _;
 
     use super::*;
 
@@ -107,6 +157,48 @@ mod tests {
         let other_message = Claim { message: vec![9; 40], ..claims[0].clone() };
         let other_key = Claim { key: claims[1].key, ..claims[0].clone() };
         assert!(!checked.holds(&other_message) && !checked.holds(&other_key));
+    }
+
+    /// Starts the calls before the task can take the first of them: this test's runtime has one thread.
+    async fn at_once(calls: Vec<Vec<Claim>>) -> Vec<Arc<CheckedSignatures>> {
+        let checker = Checker::start();
+        futures::future::join_all(calls.into_iter().map(|claims| checker.check(claims))).await
+    }
+
+    #[tokio::test]
+    async fn calls_that_arrive_together_are_checked_by_one_equation() {
+        let claims = claims(6);
+        let calls: Vec<Vec<Claim>> = claims.chunks(2).map(<[Claim]>::to_vec).collect();
+        for checked in at_once(calls).await {
+            assert_eq!(checked.known.len(), 6);
+        }
+        let alone = at_once(vec![claims[..2].to_vec(), Vec::new()]).await;
+        assert!(alone.iter().all(|checked| checked.known.is_empty()));
+        assert!(claims[..2].iter().all(|claim| alone[0].holds(claim)));
+    }
+
+    #[tokio::test]
+    async fn a_bad_signature_spoils_no_other_call() {
+        let mut claims = claims(8);
+        claims[5].signature[3] ^= 1;
+        let calls: Vec<Vec<Claim>> = claims.chunks(2).map(<[Claim]>::to_vec).collect();
+        let checked = at_once(calls).await;
+        let bad: Vec<usize> = (0..8).filter(|place| !checked[place / 2].holds(&claims[*place])).collect();
+        assert_eq!(bad, [5]);
+    }
+
+    #[tokio::test]
+    async fn without_room_or_without_the_task_a_call_checks_its_own() {
+        let claims = claims(6);
+        let (incoming, waiting) = mpsc::channel(1);
+        let checker = Checker { incoming };
+        assert!(checker.check(claims.clone()).now_or_never().is_none(), "there was room for one");
+        for _ in 0..2 {
+            let checked = checker.check(claims.clone()).await;
+            assert!(checked.known.is_empty() && checked.holds(&claims[0]));
+        }
+        drop(waiting);
+        assert!(checker.check(claims).await.known.is_empty());
     }
 
     #[test]

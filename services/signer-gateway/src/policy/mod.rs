@@ -11,7 +11,7 @@ mod rules;
 
 pub use approvals::{ApprovalProof, Quorum, VerifiedApproval};
 pub use asker::Asker;
-pub(crate) use checked::{CheckedSignatures, Claim};
+pub(crate) use checked::{CheckedSignatures, Checker, Claim};
 pub use domain::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, TronPrices, WindowLimit};
 pub use refusal::{Finding, Refusal, Rule};
 pub use rules::{Assessment, Charge, GroupPurpose};

@@ -2,9 +2,6 @@
 //! addresses and the signatures alone. What needs the ledger (usage, registered wallets, expiry) is handed on in
 //! the [`Assessment`].
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use types::{Address, PaymentDigest, RawAmount};
 
 use super::approvals::Consent;
@@ -43,6 +40,8 @@ pub(crate) struct Derived {
     pub(crate) purpose: GroupPurpose,
     /// Address and group purpose of a top-up's destination.
     pub(crate) top_up: Option<(Address, GroupPurpose)>,
+    /// First address of the group from which a sweep's destination is derived; none when it is not.
+    pub(crate) sweep_origin: Option<Address>,
     /// Bytes for which TRON counts bandwidth; 0 on EVM chains.
     pub(crate) bandwidth: u64,
 }
@@ -64,15 +63,8 @@ pub struct Charge {
 pub(crate) struct SweepTargets {
     /// Whether the destination is listed as cold storage.
     pub(crate) cold: bool,
-    /// Groups in which sweeps may end; none: all operation groups.
-    pub(crate) groups: Option<Arc<HashSet<Address>>>,
-}
-
-impl SweepTargets {
-    /// Whether sweeps may end in the group that begins with this address.
-    pub(crate) fn admit(&self, first_address: &Address) -> bool {
-        self.groups.as_ref().is_none_or(|listed| listed.contains(first_address))
-    }
+    /// Whether sweeps may end in the group from which the destination is derived; none when it is derived from none.
+    pub(crate) group: Option<bool>,
 }
 
 /// What the ledger must know about the destination.
@@ -135,7 +127,7 @@ pub(crate) fn assess(
     assessment.fee_limit = chain.fee_window;
     assessment.charge = charge(chain, asset, request);
     assessment.max_cost = max_cost(chain, request, derived);
-    assessment.registration = registration(policy, chain, request);
+    assessment.registration = registration(policy, chain, request, derived);
     let outcomes = [
         (Rule::Chain, chain_rule(chain, request)),
         (Rule::Source, source_rule(request, derived)),
@@ -363,12 +355,17 @@ fn charge(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &SigningReq
     Some(Charge { counter, amount, limit })
 }
 
-fn registration(policy: &Policy, chain: &ChainPolicy, request: &SigningRequest) -> Registration {
+fn registration(
+    policy: &Policy,
+    chain: &ChainPolicy,
+    request: &SigningRequest,
+    derived: &Derived,
+) -> Registration {
     match (&request.purpose, request.cancels()) {
         (_, true) => Registration::Irrelevant,
         (Purpose::Sweep { .. }, false) => Registration::Required(SweepTargets {
             cold: request.transfer().is_some_and(|(to, _)| chain.cold_storage.contains(&to)),
-            groups: policy.operation_groups.clone(),
+            group: derived.sweep_origin.map(|first_address| policy.admits_group(&first_address)),
         }),
         (Purpose::Withdrawal { .. }, false) => Registration::Forbidden,
         (Purpose::TopUp { .. } | Purpose::Duty { .. }, false) => Registration::Irrelevant,

@@ -195,6 +195,10 @@ fn purpose_of(wire: Kind, job: JobId) -> Result<Purpose, Status> {
                 if name.len() > MAX_PERSON {
                     return Err(invalid(field, "is longer than 1000 bytes"));
                 }
+                // PostgreSQL reads no JSON with a NUL in it: one such name would end every later check of the log.
+                if name.chars().any(char::is_control) {
+                    return Err(invalid(field, "must have no control characters"));
+                }
             }
             Ok(Purpose::Withdrawal {
                 id: value("authorization.withdrawal.withdrawal_id", &it.withdrawal_id)?,
@@ -259,11 +263,7 @@ pub(super) struct Derivation {
 }
 
 pub(super) fn derivation(wire: &pb::DeriveAddressesRequest) -> Result<Derivation, Status> {
-    let format = match wire.address_format.as_str() {
-        "evm" => AddressFormat::Evm,
-        "tron" => AddressFormat::Tron,
-        _ => return Err(invalid("address_format", "must be `evm` or `tron`")),
-    };
+    let format = value("address_format", &wire.address_format)?;
     if !(1..=MAX_ADDRESSES).contains(&wire.count) {
         return Err(invalid("count", "must lie between 1 and 1000"));
     }

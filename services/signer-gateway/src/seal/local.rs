@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use futures::future::BoxFuture;
@@ -154,9 +154,14 @@ fn derive(unseal_key: &[u8], salt: &[u8], params: KdfParams) -> Result<Zeroizing
     if unseal_key.len() < MIN_KEY_BYTES {
         return Err(SealError::KeyTooShort);
     }
-    let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params.checked()?);
+    let params = params.checked()?;
+    // Wiped as well: the key is a hash of its last blocks.
+    let mut memory = Zeroizing::new(vec![Block::default(); params.block_count()]);
+    let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
     let mut key = Zeroizing::new([0u8; 32]);
-    argon.hash_password_into(unseal_key, salt, key.as_mut()).map_err(|_| SealError::BadParameters)?;
+    argon
+        .hash_password_into_with_memory(unseal_key, salt, key.as_mut(), memory.as_mut_slice())
+        .map_err(|_| SealError::BadParameters)?;
     Ok(key)
 }
 

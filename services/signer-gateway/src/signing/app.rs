@@ -22,7 +22,8 @@ use crate::builder::Unsigned;
 use crate::config::Config;
 use crate::group::Groups;
 use crate::keys::WalletKey;
-use crate::policy::{Asker, CheckedSignatures, Derived, Finding, Policy, assess, claims};
+use crate::policy::{Asker, CheckedSignatures, Checker, Derived, Finding, Policy, assess, claims};
+use crate::wallet::Wallets;
 
 /// A transaction that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,29 +76,35 @@ impl PolicySource {
 pub struct Signing {
     pool: PgPool,
     groups: Arc<Groups>,
+    wallets: Wallets,
     policy: PolicySource,
+    checker: Checker,
     ledger: Ledger,
 }
 
 impl Signing {
-    /// The use cases and the task that serves them.
+    /// The use cases and the task that serves them. To be called inside a Tokio runtime.
     pub(crate) fn new(
         pool: PgPool,
         groups: Arc<Groups>,
+        wallets: Wallets,
         policy: PolicySource,
         patience: Duration,
     ) -> (Self, Clerk) {
         let (ledger, clerk) = Ledger::new(pool.clone(), patience);
-        (Self { pool, groups, policy, ledger }, clerk)
+        (Self { pool, groups, wallets, policy, checker: Checker::start(), ledger }, clerk)
     }
 
-    /// Signs if every rule admits it. The answer leaves after the decision is durable.
+    /// Signs if every rule admits it. The answer leaves after the decision is durable. The approvers' signatures are checked
+    /// together with those of other calls that are here.
     pub async fn sign(
         &self,
         asker: &Asker,
         request: SigningRequest,
     ) -> Result<SignedTransaction, SigningError> {
-        self.sign_checked(asker, request, &CheckedSignatures::default()).await
+        let claimed = claims(&self.policy.current(), &request);
+        let checked = self.checker.check(claimed).await;
+        self.sign_checked(asker, request, &checked).await
     }
 
     /// The same for many requests, each judged and answered for itself, in their order, and within its span. The approvers'
@@ -162,8 +169,13 @@ impl Signing {
             }
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. } => None,
         };
+        let sweep_origin = match (&request.purpose, request.transfer()) {
+            (Purpose::Sweep { .. }, Some((to, _))) => self.wallets.origin(&request.chain, to).await?,
+            (Purpose::Sweep { .. }, None)
+            | (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, _) => None,
+        };
         let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
-        let derived = Derived { from, purpose, top_up, bandwidth: unsigned.bandwidth() };
+        let derived = Derived { from, purpose, top_up, sweep_origin, bandwidth: unsigned.bandwidth() };
         Ok(Built { key, derived, unsigned })
     }
 

@@ -73,6 +73,24 @@ impl From<KeyError> for SigningError {
     }
 }
 
+impl From<crate::wallet::WalletError> for SigningError {
+    fn from(error: crate::wallet::WalletError) -> Self {
+        use crate::wallet::WalletError;
+        match error {
+            WalletError::Group(source) => source.into(),
+            WalletError::Database(source) => Self::Ledger(source),
+            WalletError::Corrupt(what) => Self::Corrupt(what),
+            WalletError::UnknownChain(_)
+            | WalletError::Format
+            | WalletError::OtherAddress(_)
+            | WalletError::Purpose
+            | WalletError::GroupNotListed(_)
+            | WalletError::NotColdStorage
+            | WalletError::Exists(_) => Self::Corrupt("operation_wallets"),
+        }
+    }
+}
+
 impl From<crate::group::GroupError> for SigningError {
     fn from(error: crate::group::GroupError) -> Self {
         use crate::group::GroupError;

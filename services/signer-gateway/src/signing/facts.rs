@@ -7,8 +7,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use types::{Address, ChainName, JobId, RawAmount, TxHash};
 
-use crate::builder::Unsigned;
-use crate::guard::{Entry, PaymentKey, Slot, SlotOwner, Step};
+use crate::builder::{Parameters, Unsigned};
+use crate::guard::{Entry, PaymentKey, SlotOwner, Step};
 use crate::keys::WalletKey;
 use crate::policy::{Asker, Assessment};
 
@@ -32,9 +32,9 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// The nonce it would use, with its wallet.
     pub(crate) fn nonce(&self) -> Option<NonceKey> {
-        match self.request.proposal(&self.unsigned).slot {
-            Slot::Nonce(nonce) => Some((self.request.chain.clone(), self.request.from, nonce)),
-            Slot::Transaction { .. } => None,
+        match &self.request.parameters {
+            Parameters::Evm(evm) => Some((self.request.chain.clone(), self.request.from, evm.nonce)),
+            Parameters::Tron(_) => None,
         }
     }
 }
@@ -62,11 +62,8 @@ pub(crate) struct Remembered {
 pub(crate) enum Registered {
     /// No key of it is here.
     ColdStorage,
-    /// Derived from the group that begins with this address.
-    Group {
-        /// First EVM address of the group.
-        first_address: Address,
-    },
+    /// Of a group here.
+    Group,
 }
 
 /// A nonce of a wallet on a chain.

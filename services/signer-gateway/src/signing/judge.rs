@@ -7,7 +7,7 @@ use types::RawAmount;
 use super::facts::{Facts, Grant, Prepared, Record, Registered};
 use super::request::first_difference;
 use crate::builder::Parameters;
-use crate::guard::{Act, Bid, Entry, Evidence, Step, StepKind};
+use crate::guard::{Bid, Entry, Evidence, Step, StepKind};
 use crate::policy::{Finding, Refusal, Registration, Rule};
 
 /// Counter of a chain's fees.
@@ -181,12 +181,14 @@ fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
             Registered::ColdStorage if !targets.cold => {
                 refuse("destination.cold_storage", "the destination is not listed as cold storage any more")
             }
-            Registered::Group { first_address } if !targets.admit(first_address) => {
-                refuse("destination.operation_group", "the destination's group is not listed for sweeps")
-            }
-            Registered::ColdStorage | Registered::Group { .. } => {
-                Ok("the destination is a registered operation wallet")
-            }
+            Registered::Group => match targets.group {
+                None => refuse("destination.underived", "the destination is not derived from its group"),
+                Some(false) => {
+                    refuse("destination.operation_group", "the destination's group is not listed for sweeps")
+                }
+                Some(true) => Ok("the destination is a registered operation wallet"),
+            },
+            Registered::ColdStorage => Ok("the destination is a registered operation wallet"),
         },
         (Registration::Required(_), None) => {
             refuse("destination.sweep", "sweeps go to registered operation wallets only")
@@ -282,6 +284,6 @@ fn window_rule(facts: &Facts, prepared: &Prepared, charges: &[(String, RawAmount
 
 fn grant(facts: &Facts, prepared: &Prepared, step: Step, charges: Vec<(String, RawAmount)>) -> Grant {
     let known = facts.payments.get(&prepared.payment).and_then(|known| known.first_paid_at);
-    let pays = matches!(prepared.request.proposal(&prepared.unsigned).act, Act::Pay(_));
+    let pays = !prepared.request.cancels();
     Grant { step, first_paid_at: known.or(pays.then_some(facts.now)), charges }
 }

@@ -132,11 +132,7 @@ impl Clerk {
             // One request that cannot be written must not take its neighbours down with it.
             Err(error) if batch.len() > 1 && !is_outage(&error) => {
                 tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
-                let mut answers = Vec::with_capacity(batch.len());
-                for prepared in &batch {
-                    answers.push(self.decide_alone(prepared).await);
-                }
-                answers
+                self.decide_each(&batch).await
             }
             Err(error) => {
                 tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "ledger cannot commit");
@@ -163,6 +159,19 @@ impl Clerk {
                 Err(SigningError::LedgerUnavailable)
             }
         }
+    }
+
+    /// One by one. Once the database is away the rest is not tried: each would wait as long again, and others wait behind.
+    async fn decide_each(&self, batch: &[&Prepared]) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+        for prepared in batch {
+            let away = answers.last().is_some_and(|last| last.as_ref().is_err_and(is_outage));
+            answers.push(match away {
+                true => Err(SigningError::LedgerUnavailable),
+                false => self.decide_alone(prepared).await,
+            });
+        }
+        answers
     }
 
     async fn decide_alone(&self, prepared: &Prepared) -> Answer {

@@ -29,12 +29,7 @@ pub(super) async fn load_in(
         .bind(batch.iter().map(|item| item.request.chain.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.texts.from.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.nonce().map(|key| signed(key.2))).collect::<Vec<_>>())
-        .bind(
-            batch
-                .iter()
-                .map(|item| item.request.transfer().map(|(to, _)| to.to_string()))
-                .collect::<Vec<_>>(),
-        )
+        .bind(batch.iter().map(|item| item.texts.to.as_deref()).collect::<Vec<_>>())
         .bind(wanted.keys().map(|key| key.0.as_str()).collect::<Vec<_>>())
         .bind(wanted.keys().map(|key| key.1.as_str()).collect::<Vec<_>>())
         .bind(wanted.values().copied().collect::<Vec<_>>())
@@ -114,12 +109,9 @@ fn registered_of(row: &PgRow) -> Result<Option<Registered>, SigningError> {
     if !get::<bool>(row, "destination_registered")? {
         return Ok(None);
     }
-    let group: Option<Uuid> = get(row, "destination_group")?;
-    let first_address: Option<String> = get(row, "destination_first_address")?;
-    Ok(Some(match (group, first_address) {
-        (None, _) => Registered::ColdStorage,
-        (Some(_), Some(text)) => Registered::Group { first_address: parsed(&text, "fingerprint")? },
-        (Some(_), None) => return Err(SigningError::Corrupt("wallet_group_id")),
+    Ok(Some(match get::<Option<Uuid>>(row, "destination_group")? {
+        None => Registered::ColdStorage,
+        Some(_) => Registered::Group,
     }))
 }
 

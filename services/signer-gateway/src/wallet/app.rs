@@ -1,6 +1,7 @@
-//! Registering and listing operation wallets.
+//! Registering, listing and proving operation wallets.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::json;
 use sqlx::PgPool;
@@ -90,18 +91,23 @@ impl WalletError {
     }
 }
 
-/// The registry.
+/// Registered wallets that were derived, with the first address of their group.
+type Origins = HashMap<(ChainName, Address), Address>;
+
+/// The registry. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Wallets {
     pool: PgPool,
     groups: Arc<Groups>,
     policy: PolicySource,
+    /// What a key derives never changes, so it is derived once.
+    origins: Arc<RwLock<Origins>>,
 }
 
 impl Wallets {
     /// Over the signer's database.
     pub fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> Self {
-        Self { pool, groups, policy }
+        Self { pool, groups, policy, origins: Arc::default() }
     }
 
     /// Registers a wallet; a second time changes nothing.
@@ -166,6 +172,32 @@ impl Wallets {
             true => Ok(()),
             false => Err(WalletError::GroupNotListed(first_address)),
         }
+    }
+
+    /// The first address of the group from which a registered wallet is derived. Derived and not read: whoever can write the
+    /// table could otherwise have every sweep. None for cold storage, and for what is not registered or not derived.
+    pub(crate) async fn origin(
+        &self,
+        chain: &ChainName,
+        address: Address,
+    ) -> Result<Option<Address>, WalletError> {
+        let place = (chain.clone(), address);
+        let known = self.origins.read().unwrap_or_else(PoisonError::into_inner).get(&place).copied();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let registered = repo::by_address(&self.pool, chain, &address).await?;
+        let Some((group, index)) = registered.and_then(|wallet| wallet.key) else {
+            return Ok(None);
+        };
+        let (key, _) = self.groups.wallet(group, address.format(), index).await?;
+        if Address::from_body(address.format(), key.address_body()) != address {
+            tracing::error!(%chain, %address, %group, index, "a registered wallet is not derived from its group");
+            return Ok(None);
+        }
+        let first = self.groups.first_address(group).await?;
+        self.origins.write().unwrap_or_else(PoisonError::into_inner).insert(place, first);
+        Ok(Some(first))
     }
 
     /// All wallets, by chain and address.

@@ -2,7 +2,7 @@
 //! caller's word: it is derived here from an operation group, or listed as cold storage in the configuration.
 //!
 //! Being registered is not enough: whether the configuration still lists the address or its group is asked again for every
-//! sweep, so that taking it out there ends it.
+//! sweep, so that taking it out there ends it. Nor is a row: the address is derived again before anything is swept there.
 
 mod app;
 mod repo;

@@ -2,6 +2,7 @@
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Row};
+use types::{Address, ChainName};
 use uuid::Uuid;
 
 use super::{OperationWallet, WalletError};
@@ -34,6 +35,15 @@ pub(super) async fn insert_in(
         true => Ok(false),
         false => Err(WalletError::Exists("wallet_group_id")),
     }
+}
+
+pub(super) async fn by_address(
+    pool: &PgPool,
+    chain: &ChainName,
+    address: &Address,
+) -> Result<Option<OperationWallet>, WalletError> {
+    let row = sqlx::query(SELECT).bind(chain.as_str()).bind(address.to_string()).fetch_optional(pool).await?;
+    row.as_ref().map(wallet_of).transpose()
 }
 
 pub(super) async fn all(pool: &PgPool) -> Result<Vec<OperationWallet>, WalletError> {

@@ -116,6 +116,20 @@ async fn a_cut_tail_with_a_mended_head_is_found_by_a_noted_head() {
 }
 
 #[tokio::test]
+async fn newest_signatures_cut_off_the_log_are_missed_by_their_records() {
+    let gateway = busy().await;
+    tamper(
+        &gateway,
+        "DELETE FROM audit_log WHERE sequence >= 6;
+         UPDATE audit_head SET sequence = 5, hash = (SELECT hash FROM audit_log WHERE sequence = 5)",
+    )
+    .await;
+    let report = gateway.verify(None).await;
+    assert!(!report.intact, "without a noted head");
+    assert_eq!(report.first_bad_sequence, 6, "{}", report.problem);
+}
+
+#[tokio::test]
 async fn a_signature_the_log_does_not_tell_of_is_found() {
     let gateway = busy().await;
     tamper(

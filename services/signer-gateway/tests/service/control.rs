@@ -306,6 +306,11 @@ async fn a_misspelt_chain_is_not_frozen_but_refused() {
     assert!(state(&gateway).await.frozen_chains.is_empty());
     let last = gateway.audit().await.pop().expect("an entry");
     assert_eq!((last.decision.as_str(), last.reason.as_str()), ("refused", "freeze.unknown_chain"));
+    for reason in [String::new(), "x".repeat(501), "the\0ft".to_owned()] {
+        let freeze = pb::FreezeRequest { chain: "bsc".to_owned(), reason };
+        let status = gateway.operator.clone().freeze(freeze).await.expect_err("no reason");
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    }
     // A chain that the policy lost meanwhile can still be unfrozen.
     gateway.operator.clone().unfreeze(pb::UnfreezeRequest { chain: "bcs".to_owned() }).await.expect("free");
 }

@@ -150,6 +150,22 @@ async fn approvals_are_counted_as_the_signers_own_policy_says() {
 }
 
 #[tokio::test]
+async fn a_name_that_would_end_every_check_of_the_log_is_refused() {
+    let gateway = Gateway::start().await;
+    let good = Withdrawal::new(&gateway, 0);
+    for named in [
+        Withdrawal { requested_by: "ri\0ta".to_owned(), ..good.clone() },
+        Withdrawal { on_behalf_of: "ul\0la".to_owned(), ..good.clone() },
+        Withdrawal { on_behalf_of: "ul\u{1b}[2Jla".to_owned(), ..good.clone() },
+    ] {
+        let status = gateway.sign(&named.request()).await.expect_err("refused");
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert!(gateway.verify(None).await.intact);
+    }
+    gateway.sign(&good.request()).await.expect("signed");
+}
+
+#[tokio::test]
 async fn approvals_of_one_payment_pay_nothing_else_however_often_they_are_replayed() {
     let gateway = Gateway::start().await;
     let paid = Withdrawal::new(&gateway, 0);
@@ -411,6 +427,28 @@ async fn cold_storage_that_was_taken_out_of_the_settings_receives_nothing_more()
     gateway.refused(&withdrawal, Code::PermissionDenied, "destination.own").await;
     gateway.running.reload(&settings).expect("reloaded");
     gateway.sign(&sweep).await.expect("listed again");
+}
+
+#[tokio::test]
+async fn a_row_that_was_put_into_the_table_receives_no_sweep() {
+    let mut gateway = Gateway::start().await;
+    gateway.register_hot().await;
+    let pool = gateway.database.pool().await;
+    // As if the stranger's address were a wallet of the hot group, and then as if it were the very one that is registered.
+    for (index, sql) in [
+        "INSERT INTO operation_wallets (chain, address, wallet_group_id, derivation_index, registered_by) \
+         SELECT chain, $1, wallet_group_id, 3, registered_by FROM operation_wallets WHERE address = $2",
+        "UPDATE operation_wallets SET derivation_index = 0 WHERE address = $1 AND address <> $2",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let done = sqlx::query(sql).bind(STRANGER).bind(HOT).execute(&pool).await.expect("written");
+        assert_eq!(done.rows_affected(), 1);
+        let sweep = native_sweep(&gateway, index as u64, STRANGER);
+        gateway.refused(&sweep, Code::PermissionDenied, "destination.underived").await;
+    }
+    gateway.sign(&native_sweep(&gateway, 5, HOT)).await.expect("swept home");
 }
 
 #[tokio::test]

@@ -145,3 +145,19 @@ async fn two_replicas_share_one_guard_and_one_log() {
     let report = gateway.verify(None).await;
     assert!(report.intact, "{}", report.problem);
 }
+
+#[tokio::test]
+async fn no_index_depends_on_the_servers_locale() {
+    let gateway = Gateway::start().await;
+    let found: Vec<String> = sqlx::query_scalar(
+        "SELECT index.relname::text FROM pg_index \
+         JOIN pg_class AS index ON index.oid = pg_index.indexrelid \
+         CROSS JOIN LATERAL unnest(indcollation::oid[]) AS used (rules) \
+         JOIN pg_collation ON pg_collation.oid = used.rules \
+         WHERE index.relnamespace = 'public'::regnamespace AND collname <> 'C'",
+    )
+    .fetch_all(&gateway.database.pool().await)
+    .await
+    .expect("read");
+    assert!(found.is_empty(), "the guard would forget what these miss after an upgrade: {found:?}");
+}

@@ -1,6 +1,7 @@
 //! Limits bound what a stolen key can take.
 
 use proto::signer::v1 as pb;
+use sqlx::AssertSqlSafe;
 use tonic::Code;
 
 use crate::support::*;
@@ -73,6 +74,41 @@ async fn an_old_minute_leaves_the_window() {
     gateway.refused(&next.request(), Code::ResourceExhausted, "limit.window").await;
     age("UPDATE limit_usage SET minute = minute - interval '3 minutes'").await.expect("aged");
     gateway.sign(&next.request()).await.expect("the window moved on");
+}
+
+#[tokio::test]
+async fn a_window_of_days_is_as_exact_as_one_of_an_hour() {
+    let gateway = Gateway::start().await;
+    let amount = "amount = \"15000000000000000000\"";
+    let (hour, days) = (format!("window_s = 3600, {amount}"), format!("window_s = 259200, {amount}"));
+    let settings = gateway.settings();
+    assert!(settings.contains(&hour));
+    gateway.running.reload(&settings.replace(&hour, &days)).expect("reloaded");
+    gateway.sign(&sized(&gateway, 0, 10 * ETHER).request()).await.expect("signed");
+    let next = sized(&gateway, 1, 10 * ETHER);
+    let pool = gateway.database.pool().await;
+    for age in ["1 hour", "22 hours 10 minutes", "48 hours 45 minutes"] {
+        gateway.refused(&next.request(), Code::ResourceExhausted, "limit.window").await;
+        let sql = format!("UPDATE limit_usage SET minute = minute - interval '{age}'");
+        sqlx::query(AssertSqlSafe(sql)).execute(&pool).await.expect("aged");
+    }
+    // Five minutes less than the window, and then a minute more.
+    gateway.refused(&next.request(), Code::ResourceExhausted, "limit.window").await;
+    sqlx::query("UPDATE limit_usage SET minute = minute - interval '6 minutes'")
+        .execute(&pool)
+        .await
+        .expect("aged");
+    gateway.sign(&next.request()).await.expect("the window moved on");
+    let differ: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM (SELECT chain, counter, date_trunc('hour', minute, 'UTC') AS hour, sum(amount) AS amount \
+         FROM limit_usage GROUP BY 1, 2, 3) AS minutes \
+         FULL JOIN limit_hours AS hours USING (chain, counter, hour) \
+         WHERE coalesce(minutes.amount, 0) <> coalesce(hours.amount, 0)",
+    )
+    .fetch_one(&pool)
+    .await
+    .expect("compared");
+    assert_eq!(differ, 0, "hours are the sums of their minutes");
 }
 
 #[tokio::test]

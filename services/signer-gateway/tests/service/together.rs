@@ -2,6 +2,7 @@
 
 use proto::signer::v1 as pb;
 use proto::signer::v1::sign_transactions_outcome::Outcome;
+use sqlx::{AssertSqlSafe, Executor};
 use tonic::{Code, Status};
 
 use crate::support::*;
@@ -57,6 +58,26 @@ async fn each_is_answered_in_its_place_and_one_bad_one_spoils_no_other() {
         assert!(alone.replayed && !together.replayed);
         assert_eq!(alone.raw_transaction, together.raw_transaction);
     }
+    assert!(gateway.verify(None).await.intact);
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_written_takes_no_neighbour_down() {
+    let gateway = Gateway::start().await;
+    let requests: Vec<_> = (0..6).map(|nonce| payment(&gateway, nonce).request()).collect();
+    let pool = gateway.database.pool().await;
+    let spoil = format!(
+        "ALTER TABLE signing_records ADD CONSTRAINT spoilt CHECK (idempotency_key <> '{}')",
+        requests[2].idempotency_key
+    );
+    pool.execute(AssertSqlSafe(spoil)).await.expect("spoilt");
+    let answers = sign_together(&gateway, &requests).await.expect("answered");
+    let signed: Vec<usize> = (0..6).filter(|place| answers[*place].is_ok()).collect();
+    assert_eq!(signed, [0, 1, 3, 4, 5], "{answers:?}");
+    assert_eq!(answers[2].as_ref().expect_err("cannot be written").code(), Code::Internal);
+    pool.execute("ALTER TABLE signing_records DROP CONSTRAINT spoilt").await.expect("mended");
+    let late = gateway.sign(&requests[2]).await.expect("signed");
+    assert!(!late.replayed, "nothing of it was kept before");
     assert!(gateway.verify(None).await.intact);
 }
 

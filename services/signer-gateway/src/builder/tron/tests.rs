@@ -248,10 +248,12 @@ fn tron_vectors() {
             let leaf = seed.branch(coin).expect("branch").leaf(index).expect("leaf");
             let expected = LeafKey::from_hex(&text(&derived, "private_key"));
             assert_eq!(leaf.address_body().expect("address"), expected.address_body().expect("address"));
-            if chain == "tron" {
-                let found = Address::from_body(AddressFormat::Tron, leaf.address_body().expect("address"));
-                assert_eq!(found.to_string(), text(&derived, "address_base58"));
-            }
+            let (format, key) = match coin {
+                crate::keys::Coin::Tron => (AddressFormat::Tron, "address_base58"),
+                crate::keys::Coin::Ethereum => (AddressFormat::Evm, "address"),
+            };
+            let found = Address::from_body(format, leaf.address_body().expect("address"));
+            assert_eq!(found.to_string(), text(&derived, key));
         }
     }
     for vector in list(&file["vectors"]) {
