@@ -84,7 +84,7 @@ struct Table {
 /// The callers a server knows. Clones share one table, so that a reload reaches every connection at once.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
-    table: Arc<RwLock<Arc<Table>>>,
+    table: Arc<RwLock<Table>>,
 }
 
 impl Auth {
@@ -94,7 +94,7 @@ impl Auth {
     /// The first entry that cannot be used.
     pub fn new(config: &AuthConfig) -> Result<Self, AuthError> {
         let table = Table::build(config)?;
-        Ok(Self { table: Arc::new(RwLock::new(Arc::new(table))) })
+        Ok(Self { table: Arc::new(RwLock::new(table)) })
     }
 
     /// Replaces the table for all requests from now on. A wrong table changes nothing.
@@ -102,7 +102,7 @@ impl Auth {
     /// # Errors
     /// The first entry that cannot be used.
     pub fn replace(&self, config: &AuthConfig) -> Result<(), AuthError> {
-        let table = Arc::new(Table::build(config)?);
+        let table = Table::build(config)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Auth {
         headers: &HeaderMap,
         peer: Option<&PeerCertificate>,
     ) -> Result<Arc<Caller>, Status> {
-        let table = Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner));
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = presented_key(headers)? {
             return table.by_key(key).ok_or_else(|| {
                 error::unauthenticated(reason::BAD_CREDENTIALS, "this API key is not known here")

@@ -12,6 +12,8 @@ use crate::role::{Role, RoleError};
 /// One method of a contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Method {
+    /// Its place among all methods, for tables with an entry for each.
+    pub(crate) number: usize,
     /// Full service name, `bursar.intent.v1.IntentService`.
     pub service: String,
     /// Method name, `CreateWithdrawal`.
@@ -66,7 +68,9 @@ fn add(methods: &mut HashMap<String, Method>, pool: &DescriptorPool, public: boo
     for service in pool.services() {
         for method in service.methods() {
             let path = format!("/{}/{}", service.full_name(), method.name());
-            let entry = Method {
+            let number = methods.len();
+            methods.entry(path.clone()).or_insert_with(|| Method {
+                number,
                 service: service.full_name().to_owned(),
                 name: method.name().to_owned(),
                 roles: roles(&path),
@@ -75,8 +79,7 @@ fn add(methods: &mut HashMap<String, Method>, pool: &DescriptorPool, public: boo
                 safe: public || proto::access::is_safe(&path),
                 client_streaming: method.is_client_streaming(),
                 server_streaming: method.is_server_streaming(),
-            };
-            methods.insert(path, entry);
+            });
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the layout only. Both shapes carry the trace id of the running span, so that a line found in a log leads to the whole
 //! trace; the id is read from the OpenTelemetry context because the log filter may hide the span itself.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use opentelemetry::{Context, trace::TraceContextExt as _};
 use serde_json::Value;
@@ -87,14 +87,107 @@ pub(crate) struct SpanFields;
 
 impl<'writer> FormatFields<'writer> for SpanFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut line = Line::default();
-        fields.record(&mut line);
-        line.0.into_iter().try_for_each(|(key, value)| write!(writer, ",{}:{value}", Value::String(key)))
+        let mut members = Members { writer: &mut writer, written: Ok(()) };
+        fields.record(&mut members);
+        members.written
     }
 
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
         self.format_fields(current.as_writer(), fields)
     }
+}
+
+/// Writes fields as they are recorded, with no list in between: each request opens a span, and few of them a line.
+struct Members<'a, 'writer> {
+    writer: &'a mut Writer<'writer>,
+    written: fmt::Result,
+}
+
+impl Members<'_, '_> {
+    fn put(&mut self, key: &str, value: impl fmt::Display) {
+        self.put_with(key, |writer| write!(writer, "{value}"));
+    }
+
+    fn put_text(&mut self, key: &str, text: &str) {
+        match json(key, text) {
+            Some((key, value)) => self.put(key, value),
+            None => self.put_with(key, |writer| quote(writer, text)),
+        }
+    }
+
+    fn put_with(&mut self, key: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
+        if self.written.is_ok() && !is_order(key) {
+            self.written = self.write(key, value);
+        }
+    }
+
+    fn write(&mut self, key: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) -> fmt::Result {
+        self.writer.write_char(',')?;
+        quote(self.writer, &member_name(key))?;
+        self.writer.write_char(':')?;
+        value(self.writer)
+    }
+}
+
+impl Visit for Members<'_, '_> {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field.name(), Value::from(value));
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field.name(), value);
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field.name(), value);
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field.name(), value);
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put_text(field.name(), value);
+    }
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.put(field.name(), Value::from(causes(value)));
+    }
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put_text(field.name(), &format!("{value:?}"));
+    }
+}
+
+/// A JSON string. Few texts need escapes; those are left to serde.
+fn quote(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        return write!(writer, "{}", Value::from(text));
+    }
+    writer.write_char('"')?;
+    writer.write_str(text)?;
+    writer.write_char('"')
+}
+
+/// `otel.*` are orders to the exporter, not facts.
+fn is_order(key: &str) -> bool {
+    key.starts_with("otel.")
+}
+
+fn member_name(key: &str) -> Cow<'_, str> {
+    if RESERVED.contains(&key) { Cow::Owned(format!("field.{key}")) } else { Cow::Borrowed(key) }
+}
+
+/// The name and value of a text field that holds JSON.
+fn json<'a>(key: &'a str, text: &str) -> Option<(&'a str, Value)> {
+    let key = key.strip_suffix(JSON)?;
+    Some((key, serde_json::from_str(text).ok()?))
+}
+
+/// Errors print one level each; a log line must tell the whole chain.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 fn members(fields: &str) -> serde_json::Map<String, Value> {
@@ -111,16 +204,16 @@ impl Line {
         self.0.push((key.to_owned(), value.into()));
     }
 
-    /// Adds a field unless a nearer one of that name is there. `otel.*` are orders to the exporter, not facts.
+    /// Adds a field unless a nearer one of that name is there.
     fn put(&mut self, key: &str, value: Value) {
-        let key = if RESERVED.contains(&key) { format!("field.{key}") } else { key.to_owned() };
-        if !key.starts_with("otel.") && !self.0.iter().any(|(known, _)| *known == key) {
-            self.0.push((key, value));
+        let key = member_name(key);
+        if !is_order(&key) && !self.0.iter().any(|(known, _)| *known == key) {
+            self.0.push((key.into_owned(), value));
         }
     }
 
     fn put_text(&mut self, key: &str, text: String) {
-        match key.strip_suffix(JSON).and_then(|key| Some((key, serde_json::from_str(&text).ok()?))) {
+        match json(key, &text) {
             Some((key, value)) => self.put(key, value),
             None => self.put(key, text.into()),
         }
@@ -152,15 +245,7 @@ impl Visit for Line {
         self.put_text(field.name(), value.to_owned());
     }
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        // Errors print one level each; a log line must tell the whole chain.
-        let mut text = value.to_string();
-        let mut source = value.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        self.put(field.name(), text.into());
+        self.put(field.name(), causes(value).into());
     }
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put_text(field.name(), format!("{value:?}"));
@@ -308,6 +393,35 @@ mod tests {
             (&line["code"], &line["quoted"], &line["n"]),
             (&"OK".into(), &"a \"b\"".into(), &2.into())
         );
+    }
+
+    #[test]
+    fn a_span_keeps_every_kind_of_field_as_json() {
+        let text = logged(LevelFilter::INFO, || {
+            let error = io::Error::other("a \"disk\"\nis gone");
+            let error: &(dyn std::error::Error + 'static) = &error;
+            let span = tracing::info_span!(
+                "call",
+                path = "a\\b\n\u{1}",
+                share = 0.5,
+                endless = f64::NAN,
+                below = -3,
+                yes = true,
+                shown = ?Some("x"),
+                service = "other",
+                line.json = r#"{"n":1}"#,
+                error,
+                otel.kind = "server",
+            );
+            span.in_scope(|| tracing::info!("answered"));
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["path"], &line["shown"]), (&"a\\b\n\u{1}".into(), &"Some(\"x\")".into()));
+        assert_eq!((&line["share"], &line["endless"]), (&0.5.into(), &Value::Null));
+        assert_eq!((&line["below"], &line["yes"]), (&(-3).into(), &true.into()));
+        assert_eq!((&line["service"], &line["field.service"]), (&"test".into(), &"other".into()));
+        assert_eq!((&line["line"]["n"], &line["error"]), (&1.into(), &"a \"disk\"\nis gone".into()));
+        assert!(line.get("otel.kind").is_none());
     }
 
     #[test]

@@ -12,7 +12,12 @@ use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
-use tracing_subscriber::{EnvFilter, Layer, Registry, filter::filter_fn, layer::SubscriberExt as _, reload};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    filter::{LevelFilter, filter_fn},
+    layer::SubscriberExt as _,
+    reload,
+};
 
 use crate::format::{JsonLines, SpanFields, TextLines};
 
@@ -211,8 +216,18 @@ fn install(config: &TelemetryConfig) -> Result<State, TelemetryError> {
         *meta.level() <= tracing::Level::INFO
             && !meta.target().starts_with("opentelemetry")
             && !meta.target().starts_with("h2")
-    });
-    let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("bursar")).with_filter(traced);
+    })
+    // Said again, where it can be asked for without a call: or every library's debug and trace lines would be looked at.
+    .with_max_level_hint(LevelFilter::INFO);
+    // Ids are needed always; what only a collector would read is not noted for nobody.
+    let exported = config.otlp_endpoint.is_some();
+    let spans = tracing_opentelemetry::layer()
+        .with_location(exported)
+        .with_target(exported)
+        .with_threads(exported)
+        .with_tracked_inactivity(exported)
+        .with_tracer(provider.tracer("bursar"))
+        .with_filter(traced);
     tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(filter)).with(spans))?;
     Ok(State { provider, filter: handle })
 }

@@ -7,37 +7,32 @@ use std::sync::Arc;
 
 use tonic::{Code, Status};
 
-use super::{
-    Inner, Middleware, Req, Res,
-    call::{Call, call_of},
-    pass, refuse,
-};
+use super::{Layer, Next, Req, Res, call::Call, refuse};
 use crate::{
     auth::{Auth, PeerCertificate},
     error::{self, reason},
     role::{Caller, Role},
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) auth: Auth,
     /// Full names of the services on this server.
     pub(crate) services: Arc<[&'static str]>,
 }
 
-impl Middleware for Admission {
-    async fn handle<S: Inner>(self, mut request: Req, inner: S) -> Res {
-        let call = call_of(&request);
+impl Layer for Admission {
+    async fn handle<N: Next>(&self, call: Call, mut request: Req, next: &N) -> Res {
         // Plain HTTP routes name their roles where they are added (`Server::http_for`), since no contract does.
         let plain = !call.grpc && !self.serves(request.uri().path());
         if call.exempt || plain {
-            return pass(inner, request).await;
+            return next.run(call, request).await;
         }
         match self.admit(call, &request) {
             Ok(caller) => {
                 tracing::Span::current().record("caller", caller.name.as_str());
                 request.extensions_mut().insert(caller);
-                pass(inner, request).await
+                next.run(call, request).await
             }
             Err(status) => refuse(call, status),
         }

@@ -1,12 +1,11 @@
 //! Naming the call: which method, gRPC or plain HTTP, and whether the limits apply.
 //!
-//! First of all layers, so that every later one reads the same answer from the request instead of parsing the path again.
+//! The entrance to the layers: each of them is handed the same answer instead of parsing the path again.
 
 use http::header;
-use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
-use super::{Inner, Middleware, Req, Res, pass};
+use super::{Next, Req, Res};
 use crate::{
     body::UntilDrain,
     method::{self, Method},
@@ -51,23 +50,23 @@ impl Call {
     }
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Naming {
-    pub(crate) draining: CancellationToken,
+/// Names each call before the first layer sees it.
+#[derive(Debug)]
+pub(crate) struct Entrance<N> {
+    pub(crate) draining: Draining,
+    pub(crate) next: N,
 }
 
-impl Middleware for Naming {
-    async fn handle<S: Inner>(self, mut request: Req, inner: S) -> Res {
+impl<N: Next> Entrance<N> {
+    pub(crate) async fn answer(&self, mut request: Req) -> Res {
         let call = Call::of(&request);
-        request.extensions_mut().insert(call);
-        request.extensions_mut().insert(Draining::new(self.draining.clone()));
-        let response = pass(inner, request).await;
+        request.extensions_mut().insert(self.draining.clone());
+        let response = self.next.run(call, request).await;
         let endless = call.exempt && call.method.is_some_and(|method| method.server_streaming);
-        if endless { response.map(|body| Body::new(UntilDrain::new(body, self.draining))) } else { response }
+        if endless {
+            response.map(|body| Body::new(UntilDrain::new(body, self.draining.token())))
+        } else {
+            response
+        }
     }
-}
-
-/// What [`Naming`] found. A request that never passed it counts as unknown gRPC, which every layer treats strictly.
-pub(crate) fn call_of(request: &Req) -> Call {
-    request.extensions().get::<Call>().copied().unwrap_or(Call { grpc: true, method: None, exempt: false })
 }

@@ -20,109 +20,45 @@ pub(crate) mod shed;
 pub(crate) mod timeout;
 pub(crate) mod trace;
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::future::Future;
 
 use http::{HeaderValue, StatusCode, header};
-use tonic::{Code, Status, body::Body};
-use tower::{Layer, Service, ServiceExt as _};
+use tonic::{Code, Status, body::Body, service::Routes};
+use tower::Service as _;
 
 use self::call::Call;
 
 pub(crate) type Req = http::Request<Body>;
 pub(crate) type Res = http::Response<Body>;
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Res, Infallible>> + Send>>;
 
-/// What a layer wraps. Nothing in the stack fails: a refusal is an answer.
-pub(crate) trait Inner:
-    Service<Req, Response = Res, Error = Infallible, Future: Send + 'static> + Clone + Send + Sync + 'static
-{
+/// What lies further in: the layers below and, at the bottom, the routes. Nothing in the stack fails: a refusal is an answer.
+pub(crate) trait Next: Send + Sync + 'static {
+    fn run(&self, call: Call, request: Req) -> impl Future<Output = Res> + Send;
 }
 
-impl<S> Inner for S where
-    S: Service<Req, Response = Res, Error = Infallible, Future: Send + 'static>
-        + Clone
-        + Send
-        + Sync
-        + 'static
-{
+/// One layer as one async function. All requests share the one stack: a request copies nothing of it, and the futures of all
+/// layers are one.
+pub(crate) trait Layer: Send + Sync + 'static {
+    fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> impl Future<Output = Res> + Send;
 }
 
-/// One layer as one async function, without the ceremony of hand-written futures.
-pub(crate) trait Middleware: Clone + Send + Sync + 'static {
-    fn handle<S: Inner>(self, request: Req, inner: S) -> impl Future<Output = Res> + Send;
-}
-
-/// A [`Middleware`] as a tower layer.
-#[derive(Debug, Clone)]
-pub(crate) struct Through<M>(pub(crate) M);
-
-impl<M: Middleware, S> Layer<S> for Through<M> {
-    type Service = Passing<M, S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Passing { middleware: self.0.clone(), inner: Shared(Arc::new(inner)) }
-    }
-}
-
-/// A service behind a [`Middleware`].
-#[derive(Debug, Clone)]
-pub(crate) struct Passing<M, S> {
-    middleware: M,
-    inner: Shared<S>,
-}
-
-/// What lies further in. A clone is one count: each layer needs its own copy of the rest for as long as a request takes, and
-/// copying that rest layer by layer would be done again in each.
+/// A layer and what lies further in.
 #[derive(Debug)]
-pub(crate) struct Shared<S>(Arc<S>);
+pub(crate) struct Around<L, N>(pub(crate) L, pub(crate) N);
 
-impl<S> Clone for Shared<S> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+impl<L: Layer, N: Next> Next for Around<L, N> {
+    fn run(&self, call: Call, request: Req) -> impl Future<Output = Res> + Send {
+        self.0.handle(call, request, &self.1)
     }
 }
 
-impl<S: Inner> Service<Req> for Shared<S> {
-    type Response = Res;
-    type Error = Infallible;
-    type Future = tower::util::Oneshot<S, Req>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Req) -> Self::Future {
-        S::clone(&self.0).oneshot(request)
-    }
-}
-
-impl<M: Middleware, S: Inner> Service<Req> for Passing<M, S> {
-    type Response = Res;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Readiness is never a reason to wait here: limits refuse instead (see `shed`).
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Req) -> Self::Future {
-        let future = self.middleware.clone().handle(request, self.inner.clone());
-        Box::pin(async move { Ok(future.await) })
-    }
-}
-
-/// Passes a request on.
-pub(crate) async fn pass<S: Inner>(mut inner: S, request: Req) -> Res {
-    match inner.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+impl Next for Routes {
+    async fn run(&self, _: Call, request: Req) -> Res {
+        // Routes are always ready: limits refuse instead of making anybody wait (see `shed`).
+        match self.clone().call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
     }
 }
 

@@ -7,22 +7,21 @@ use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
 
-use super::{Inner, Middleware, Req, Res, call::call_of, pass, refuse};
+use super::{Layer, Next, Req, Res, call::Call, refuse};
 use crate::error;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct CatchPanic;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the handler panicked: {0}")]
 struct Panicked(String);
 
-impl Middleware for CatchPanic {
-    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
-        let call = call_of(&request);
+impl Layer for CatchPanic {
+    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
         // Unwind safety: the future is dropped after a panic, and what handlers share lives behind databases and locks
         // that recover from poisoning.
-        match AssertUnwindSafe(pass(inner, request)).catch_unwind().await {
+        match AssertUnwindSafe(next.run(call, request)).catch_unwind().await {
             Ok(response) => response,
             Err(payload) => refuse(call, error::internal(&Panicked(text(payload.as_ref())))),
         }

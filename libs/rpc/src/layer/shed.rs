@@ -10,11 +10,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 use tonic::body::Body;
 
-use super::{
-    Inner, Middleware, Req, Res,
-    call::{Call, call_of},
-    pass, refuse,
-};
+use super::{Layer, Next, Req, Res, call::Call, refuse};
 use crate::{
     body::{Capped, OnEnd, code_in},
     error::{self, reason},
@@ -28,9 +24,9 @@ const PUBLIC_STREAMS: usize = 256;
 /// Length prefix and compression flag of a gRPC message.
 const FRAME_BYTES: u64 = 5;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Shed {
-    requests: Arc<Semaphore>,
+    requests: Semaphore,
     streams: Arc<Semaphore>,
     public_streams: Arc<Semaphore>,
     max_message_bytes: u64,
@@ -39,7 +35,7 @@ pub(crate) struct Shed {
 impl Shed {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            requests: Arc::new(Semaphore::new(limits.concurrency)),
+            requests: Semaphore::new(limits.concurrency),
             streams: Arc::new(Semaphore::new(limits.streams)),
             public_streams: Arc::new(Semaphore::new(PUBLIC_STREAMS)),
             max_message_bytes: limits.max_message_bytes,
@@ -47,27 +43,26 @@ impl Shed {
     }
 }
 
-impl Middleware for Shed {
-    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
-        let call = call_of(&request);
+impl Layer for Shed {
+    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
         let streaming = call.method.is_some_and(|method| method.server_streaming);
         if call.exempt && !streaming {
-            return pass(inner, request).await;
+            return next.run(call, request).await;
         }
         if call.exempt {
-            let Ok(stream) = self.public_streams.try_acquire_owned() else {
+            let Ok(stream) = Arc::clone(&self.public_streams).try_acquire_owned() else {
                 return refuse_stream(call, "public_streams");
             };
-            let response = pass(inner, request).await;
+            let response = next.run(call, request).await;
             return response.map(|body| Body::new(OnEnd::new(body, move |_| drop(stream))));
         }
-        let Ok(slot) = self.requests.try_acquire_owned() else {
+        let Ok(slot) = self.requests.try_acquire() else {
             metrics::counter!("bursar_rpc_server_shed_total", "limit" => "requests").increment(1);
             let text = "the server has as many requests as it can handle";
             return refuse(call, error::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER));
         };
         let stream = if streaming {
-            let Ok(stream) = self.streams.try_acquire_owned() else {
+            let Ok(stream) = Arc::clone(&self.streams).try_acquire_owned() else {
                 return refuse_stream(call, "streams");
             };
             Some(stream)
@@ -79,7 +74,7 @@ impl Middleware for Shed {
         let limit = self.max_message_bytes.saturating_add(FRAME_BYTES);
         let request =
             if one_message { request.map(|body| Body::new(Capped::new(body, limit))) } else { request };
-        let response = pass(inner, request).await;
+        let response = next.run(call, request).await;
         drop(slot);
         match stream {
             Some(stream) if code_in(response.headers()).is_none() => {

@@ -8,24 +8,23 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::{Inner, Middleware, Req, Res, call::call_of, pass, refuse};
+use super::{Layer, Next, Req, Res, call::Call, refuse};
 use crate::body::deadline_exceeded;
 
 pub(crate) const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Timeout {
     pub(crate) limit: Duration,
 }
 
-impl Middleware for Timeout {
-    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
-        let call = call_of(&request);
+impl Layer for Timeout {
+    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
         if call.exempt {
-            return pass(inner, request).await;
+            return next.run(call, request).await;
         }
         let limit = asked(request.headers()).map_or(self.limit, |asked| asked.min(self.limit));
-        match tokio::time::timeout(limit, pass(inner, request)).await {
+        match tokio::time::timeout(limit, next.run(call, request)).await {
             Ok(response) => response,
             Err(_) => refuse(call, deadline_exceeded(limit)),
         }

@@ -5,26 +5,21 @@
 use std::time::Instant;
 
 use tonic::{Code, body::Body};
-use tracing::{Instrument as _, Span, field::Empty};
+use tracing::{Instrument as _, Level, Span, field::Empty, level_filters::LevelFilter};
 
-use super::{
-    Inner, Middleware, Req, Res,
-    call::{Call, call_of},
-    pass,
-};
+use super::{Layer, Next, Req, Res, call::Call};
 use crate::body::{OnEnd, code_in};
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Trace;
 
-impl Middleware for Trace {
-    async fn handle<S: Inner>(self, request: Req, inner: S) -> Res {
-        let call = call_of(&request);
+impl Layer for Trace {
+    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
         let span = open(call, request.uri().path());
         // Before the span is entered: later it would already have a trace of its own.
         telemetry::propagation::extract(request.headers(), &span);
         let guard = Ending::new(span.clone(), call);
-        let response = pass(inner, request).instrument(span).await;
+        let response = next.run(call, request).instrument(span).await;
         if !call.grpc {
             let status = response.status();
             guard.end(if status.is_server_error() { Code::Unknown } else { Code::Ok });
@@ -60,7 +55,6 @@ fn open(call: Call, path: &str) -> Span {
             rpc.method = method,
             caller = Empty,
             code = Empty,
-            latency_ms = Empty,
             otel.status_code = Empty,
         )
     } else {
@@ -71,7 +65,6 @@ fn open(call: Call, path: &str) -> Span {
             url.path = path,
             caller = Empty,
             code = Empty,
-            latency_ms = Empty,
             otel.status_code = Empty,
         )
     }
@@ -96,13 +89,17 @@ impl Ending {
 
     fn record(&mut self, code: Code) {
         self.ended = true;
-        let latency_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.span.record("code", name(code));
-        self.span.record("latency_ms", latency_ms);
         let fault = matches!(code, Code::Internal | Code::Unknown | Code::DataLoss);
         if fault {
             self.span.record("otel.status_code", "ERROR");
         }
+        // Most calls end without a line, and entering the span for none costs as much as the line.
+        let quiet = self.call.exempt || matches!(code, Code::Ok | Code::Cancelled);
+        if quiet && Level::DEBUG > LevelFilter::current() {
+            return;
+        }
+        let latency_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (_, method) = self.call.labels();
         let _entered = self.span.enter();
         match code {

@@ -3,7 +3,7 @@
 //! Owns the sockets. Three tokens steer it: `stop` closes the listener, `draining` asks connections to finish, `abort` drops
 //! them. Invariant: every connection is a tracked task, so "all gone" can be waited for.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
@@ -19,7 +19,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{body::Body, transport::server::TcpConnectInfo};
 
-use crate::{auth::PeerCertificate, layer::Inner, tls};
+use crate::{
+    auth::PeerCertificate,
+    layer::{Next, call::Entrance},
+    tls,
+};
 
 /// A peer that connects and says nothing must not hold a connection.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -47,14 +51,14 @@ struct Peer {
 }
 
 /// Starts accepting; the tracker is empty again once the listener and all connections are gone.
-pub(super) fn spawn<S: Inner>(listening: Listening, stack: S) -> TaskTracker {
+pub(super) fn spawn<N: Next>(listening: Listening, stack: Entrance<N>) -> TaskTracker {
     let tracker = TaskTracker::new();
-    tracker.spawn(accept(listening, stack, tracker.clone()));
+    tracker.spawn(accept(listening, Arc::new(stack), tracker.clone()));
     tracker.close();
     tracker
 }
 
-async fn accept<S: Inner>(listening: Listening, stack: S, tracker: TaskTracker) {
+async fn accept<N: Next>(listening: Listening, stack: Arc<Entrance<N>>, tracker: TaskTracker) {
     let Listening { listener, tls, connections, stop, draining, abort } = listening;
     let acceptor = tls.map(TlsAcceptor::from);
     let slots = Arc::new(Semaphore::new(connections));
@@ -70,7 +74,7 @@ async fn accept<S: Inner>(listening: Listening, stack: S, tracker: TaskTracker) 
         };
         match accepted {
             Ok((socket, remote)) => {
-                let (acceptor, stack) = (acceptor.clone(), stack.clone());
+                let (acceptor, stack) = (acceptor.clone(), Arc::clone(&stack));
                 let (draining, abort) = (draining.clone(), abort.clone());
                 tracker.spawn(async move {
                     let _slot = slot;
@@ -88,11 +92,11 @@ async fn accept<S: Inner>(listening: Listening, stack: S, tracker: TaskTracker) 
     }
 }
 
-async fn open<S: Inner>(
+async fn open<N: Next>(
     socket: TcpStream,
     remote: SocketAddr,
     acceptor: Option<TlsAcceptor>,
-    stack: S,
+    stack: Arc<Entrance<N>>,
     draining: CancellationToken,
 ) {
     // Small messages must not wait for one another.
@@ -123,10 +127,10 @@ async fn open<S: Inner>(
     }
 }
 
-async fn serve<IO, S>(io: IO, peer: Peer, stack: S, draining: CancellationToken)
+async fn serve<IO, N>(io: IO, peer: Peer, stack: Arc<Entrance<N>>, draining: CancellationToken)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Inner,
+    N: Next,
 {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -143,7 +147,9 @@ where
         if let Some(certificate) = &peer.certificate {
             request.extensions_mut().insert(certificate.clone());
         }
-        stack.clone().call(request)
+        let stack = Arc::clone(&stack);
+        // Boxed: the connection moves what it is given several times, and the layers' future is not small.
+        Box::pin(async move { Ok::<_, Infallible>(stack.answer(request).await) })
     });
     let connection = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);

@@ -14,16 +14,16 @@ use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, server::NamedService, service::Routes};
-use tower::{Service, ServiceBuilder};
+use tower::Service;
 
 use self::health::{Check, Family};
 pub use self::health::{CheckReport, Health, HealthConfig, Report};
 use crate::{
     auth::Auth,
     layer::{
-        Inner, Through,
+        Around, Next,
         auth::{Admission, HttpAdmission},
-        call::Naming,
+        call::Entrance,
         metrics::{self, Metrics},
         panic::CatchPanic,
         shed::Shed,
@@ -119,17 +119,22 @@ fn plain(error: &std::io::Error) -> String {
 
 /// Tells a handler that the server is going away. Streams should end themselves soon after.
 #[derive(Debug, Clone)]
-pub struct Draining(CancellationToken);
+pub struct Draining(Arc<CancellationToken>);
 
 impl Draining {
+    /// Behind a count of our own: each request has a copy, and copies of the token itself take turns at a lock.
     pub(crate) fn new(token: CancellationToken) -> Self {
-        Self(token)
+        Self(Arc::new(token))
+    }
+
+    pub(crate) fn token(&self) -> CancellationToken {
+        CancellationToken::clone(&self.0)
     }
 
     /// The token of a request's server; one that never fires outside a server.
     #[must_use]
     pub fn of<T>(request: &tonic::Request<T>) -> Self {
-        request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self(CancellationToken::new()))
+        request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(CancellationToken::new()))
     }
 
     /// Waits until draining begins.
@@ -378,15 +383,10 @@ fn stack(
     auth: Auth,
     services: Arc<[&'static str]>,
     draining: CancellationToken,
-) -> impl Inner {
-    // The order and its reasons: see `crate::layer`.
-    ServiceBuilder::new()
-        .layer(Through(Naming { draining }))
-        .layer(Through(Trace))
-        .layer(Through(Metrics))
-        .layer(Through(CatchPanic))
-        .layer(Through(Admission { auth, services }))
-        .layer(Through(Shed::new(limits)))
-        .layer(Through(Timeout { limit: Duration::from_millis(limits.timeout_ms) }))
-        .service(routes)
+) -> Entrance<impl Next> {
+    // From the inside out. The order and its reasons: see `crate::layer`.
+    let timed = Around(Timeout { limit: Duration::from_millis(limits.timeout_ms) }, routes);
+    let admitted = Around(Admission { auth, services }, Around(Shed::new(limits), timed));
+    let counted = Around(Metrics::new(), Around(CatchPanic, admitted));
+    Entrance { draining: Draining::new(draining), next: Around(Trace, counted) }
 }

@@ -127,6 +127,31 @@ async fn metrics_and_plain_http_share_the_port() {
 }
 
 #[tokio::test]
+async fn each_answer_is_counted_once_by_method_and_code() {
+    use proto::workercontrol::v1::GetOrchestratorRequest;
+
+    // A method that no other test calls: all of them count into one process.
+    let running = fake::start(fake::config()).await;
+    let mut client = running.client();
+    for _ in 0..3 {
+        client.get_orchestrator(GetOrchestratorRequest {}).await.unwrap();
+    }
+    let stranger = rpc::ClientConfig::new(running.url());
+    let refused = running.client_with(stranger).get_orchestrator(GetOrchestratorRequest {}).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    let text = running.get("/metrics").await.1;
+    let labels = r#"service="bursar.workercontrol.v1.WorkerService",method="GetOrchestrator""#;
+    for line in [
+        format!(r#"bursar_rpc_server_requests_total{{{labels},code="OK"}} 3"#),
+        format!(r#"bursar_rpc_server_requests_total{{{labels},code="UNAUTHENTICATED"}} 1"#),
+        format!(r#"bursar_rpc_server_duration_seconds_count{{{labels},code="OK"}} 3"#),
+        format!("bursar_rpc_server_in_flight{{{labels}}} 0"),
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is not in {text}");
+    }
+}
+
+#[tokio::test]
 async fn reflection_lists_what_is_served_and_describes_it() {
     let running = fake::start(fake::config()).await;
     let client = rpc::connect_lazy(&rpc::ClientConfig::new(running.url())).unwrap();
