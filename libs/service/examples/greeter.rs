@@ -15,10 +15,13 @@ static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./tests/migrations");
 
 impl Service for Greeter {
     const NAME: &'static str = "greeter";
+    const LIVE: &'static [&'static str] = &["greeter"];
     type Config = Config;
 
     fn read(reader: &Reader) -> Option<Config> {
         let greeting = reader.section("greeter").req::<String>("greeting");
+        // Read once, at the start.
+        let _ = reader.section("stage").secret_opt("curtain");
         Some(Config { greeting: greeting? })
     }
 

@@ -41,9 +41,8 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let telemetry = Arc::new(telemetry::init(&loaded.common.telemetry)?);
     let shutdown = CancellationToken::new();
     let (sender, config) = watch::channel(Arc::new(loaded.own));
-    let common = Arc::new(loaded.common);
-    let ctx = run::prepare::<S>(Arc::clone(&common), config, shutdown.clone()).await?;
-    let reload = Reload { common, auth: ctx.auth.clone(), config: sender, telemetry };
+    let ctx = run::prepare::<S>(Arc::new(loaded.common), config, shutdown.clone()).await?;
+    let reload = Reload::new::<S>(&ctx, sender, telemetry, loaded.sections);
     let mut address = ctx.address.subscribe();
     let task = tokio::spawn(run::run::<S>(ctx));
     // The sender goes with the service, so this also ends when the service does; then its task knows why.

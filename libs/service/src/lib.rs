@@ -36,6 +36,10 @@ pub trait Service: Send + Sync + 'static {
     /// Whether its database holds an outbox. With one come the subcommands `outbox-list` and `outbox-requeue`.
     const HAS_OUTBOX: bool = false;
 
+    /// Those of its own sections of which a reload (SIGHUP) takes effect at once, or that say themselves what does not. For a
+    /// change in any other the operator is told that it needs a restart.
+    const LIVE: &'static [&'static str] = &[];
+
     /// Its own settings. `server`, `telemetry`, `auth` and, with a migrator, `database` are read for it.
     type Config: fmt::Debug + Send + Sync + 'static;
 

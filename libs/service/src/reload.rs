@@ -3,27 +3,47 @@
 //! Owns the rule that a bad configuration is refused as a whole and the old one kept. What can change live does so at once: API
 //! keys, certificates' names, the log filter, and whatever the service takes from its own settings. What cannot is said.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use telemetry::{Telemetry, TelemetryConfig};
 use tokio::{signal::unix::Signal, sync::watch};
 
 use crate::{
     Service,
-    config::ConfigErrors,
+    config::{ConfigErrors, same_key},
     context::Context,
     run::{self, Common, Loaded},
 };
 
 /// Applies new configurations to a running service.
 pub(crate) struct Reload<C> {
-    pub(crate) common: Arc<Common>,
-    pub(crate) auth: rpc::Auth,
-    pub(crate) config: watch::Sender<Arc<C>>,
-    pub(crate) telemetry: Arc<Telemetry>,
+    common: Arc<Common>,
+    auth: rpc::Auth,
+    config: watch::Sender<Arc<C>>,
+    telemetry: Arc<Telemetry>,
+    /// What each section said at the start, as a hash.
+    sections: BTreeMap<String, u64>,
+    live: &'static [&'static str],
 }
 
-impl<C> Reload<C> {
+/// Taken at once, or compared setting by setting below.
+const SHARED: [&str; 4] = ["auth", "server", "database", "telemetry"];
+
+impl<C: Send + Sync + 'static> Reload<C> {
+    pub(crate) fn new<S: Service<Config = C>>(
+        ctx: &Context<C>,
+        config: watch::Sender<Arc<C>>,
+        telemetry: Arc<Telemetry>,
+        sections: BTreeMap<String, u64>,
+    ) -> Self {
+        let (common, auth) = (Arc::clone(&ctx.common), ctx.auth.clone());
+        Self { common, auth, config, telemetry, sections, live: S::LIVE }
+    }
+
     /// Takes a new configuration, or keeps the old one and says why.
     pub(crate) fn apply(&self, read: Result<Loaded<C>, ConfigErrors>) -> Result<(), ConfigErrors> {
         let new = read.inspect_err(|errors| {
@@ -49,8 +69,18 @@ impl<C> Reload<C> {
                 tracing::warn!(section, "this change takes effect after a restart");
             }
         }
+        for section in self.changed(&new.sections) {
+            tracing::warn!(section, "this change takes effect after a restart");
+        }
         tracing::info!("configuration reloaded");
         Ok(())
+    }
+
+    /// The service's own sections that differ from those at the start and that it does not take while it runs.
+    fn changed<'a>(&'a self, new: &'a BTreeMap<String, u64>) -> impl Iterator<Item = &'a str> {
+        let names: BTreeSet<&str> = self.sections.keys().chain(new.keys()).map(String::as_str).collect();
+        let taken = |section: &str| SHARED.iter().chain(self.live).any(|live| same_key(live, section));
+        names.into_iter().filter(move |name| self.sections.get(*name) != new.get(*name) && !taken(name))
     }
 }
 
@@ -62,11 +92,9 @@ fn same_but_filter(old: &TelemetryConfig, new: &TelemetryConfig) -> bool {
 pub(crate) fn on_hangup<S: Service>(
     file: Option<PathBuf>,
     ctx: &Context<S::Config>,
-    config: watch::Sender<Arc<S::Config>>,
-    telemetry: Arc<Telemetry>,
+    reload: Reload<S::Config>,
     mut hangup: Signal,
 ) {
-    let reload = Reload { common: Arc::clone(&ctx.common), auth: ctx.auth.clone(), config, telemetry };
     let shutdown = ctx.shutdown.clone();
     ctx.tasks.spawn(async move {
         let serve = async {

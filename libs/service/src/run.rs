@@ -4,6 +4,7 @@
 //! that stands, so a service that answers is one that started whole.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     io::Write as _,
     path::PathBuf,
@@ -24,7 +25,9 @@ use crate::{
     config::{self, ConfigErrors, Reader},
     context::Context,
     error::{BoxError, StartError},
-    outbox, reload, signal,
+    outbox,
+    reload::{self, Reload},
+    signal,
 };
 
 /// The sections that all services share.
@@ -47,6 +50,8 @@ pub struct Loaded<C> {
     pub common: Common,
     /// What is this service's own.
     pub own: C,
+    /// What each section said, as a hash.
+    pub(crate) sections: BTreeMap<String, u64>,
 }
 
 /// Reads a service's whole configuration.
@@ -60,9 +65,10 @@ pub fn load<S: Service>(reader: Reader) -> Result<Loaded<S::Config>, ConfigError
     let has_database = S::migrator().is_some();
     let database = has_database.then(|| config::database(&reader, S::NAME)).flatten();
     let own = S::read(&reader);
+    let sections = reader.prints();
     let whole = match (server, own, has_database == database.is_some()) {
         (Some(server), Some(own), true) => {
-            Some(Loaded { common: Common { server, telemetry, auth, database }, own })
+            Some(Loaded { common: Common { server, telemetry, auth, database }, own, sections })
         }
         _ => None,
     };
@@ -151,7 +157,8 @@ async fn act<S: Service>(
             finish(&started, done).await
         }
         Action::Serve | Action::CheckConfig | Action::Migrate => {
-            reload::on_hangup::<S>(file, &started, sender, telemetry, hangup);
+            let reload = Reload::new::<S>(&started, sender, telemetry, loaded.sections);
+            reload::on_hangup::<S>(file, &started, reload, hangup);
             tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
             run::<S>(started).await
         }

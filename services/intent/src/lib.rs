@@ -50,6 +50,7 @@ pub struct Intent;
 impl Service for Intent {
     const NAME: &'static str = "intent";
     const HAS_OUTBOX: bool = true;
+    const LIVE: &'static [&'static str] = &["approvers"];
     type Config = Config;
 
     fn read(reader: &service::config::Reader) -> Option<Config> {

@@ -34,6 +34,7 @@ pub struct WorkerControl;
 
 impl service::Service for WorkerControl {
     const NAME: &'static str = "worker-control";
+    const LIVE: &'static [&'static str] = &["orchestrator"];
     type Config = Config;
 
     fn read(reader: &Reader) -> Option<Config> {

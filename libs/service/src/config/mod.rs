@@ -15,4 +15,4 @@ pub use mistake::{ConfigErrors, Mistake};
 pub use reader::{Reader, Value};
 pub use rpc::Secret;
 pub use shared::{auth, client, database, server, telemetry};
-pub(crate) use tree::prefix;
+pub(crate) use tree::{prefix, same_key};

@@ -8,6 +8,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fmt::Display,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     ops::RangeInclusive,
     path::{Path, PathBuf},
     rc::Rc,
@@ -36,6 +37,8 @@ struct Seen {
 struct State {
     mistakes: Vec<Mistake>,
     sections: BTreeMap<String, Seen>,
+    /// What files that settings name held when they were read, as a hash, by setting.
+    files: BTreeMap<String, u64>,
 }
 
 /// A section of the configuration, or all of it.
@@ -90,7 +93,7 @@ impl Reader {
                 mistakes.push(mistake);
             }
         }
-        let state = Rc::new(RefCell::new(State { mistakes, sections: BTreeMap::new() }));
+        let state = Rc::new(RefCell::new(State { mistakes, ..State::default() }));
         let Kind::Table(table) = root.kind else { return Err(single(origin, &"is not a table")) };
         Ok(Self::over(String::new(), table, &state, (Rc::from(prefix), file.map(Rc::from))))
     }
@@ -229,8 +232,11 @@ impl Reader {
                 }
             }
             (false, Some(path)) => match std::fs::read_to_string(&path) {
-                // Editors and `echo` end files with a newline that is no part of the secret.
-                Ok(text) => Some(Secret::new(text.trim_end_matches(['\n', '\r']))),
+                Ok(text) => {
+                    self.state.borrow_mut().files.insert(self.key(&file_key), hash_of(&text));
+                    // Editors and `echo` end files with a newline that is no part of the secret.
+                    Some(Secret::new(text.trim_end_matches(['\n', '\r'])))
+                }
                 Err(error) => {
                     self.wrong(&file_key, format!("cannot read {}: {error}", path.display()));
                     None
@@ -333,6 +339,23 @@ impl Reader {
         }
     }
 
+    /// What each section said, secrets and the files that hold them included, as hashes: two readings can be compared.
+    pub(crate) fn prints(&self) -> BTreeMap<String, u64> {
+        let state = self.state.borrow();
+        let print = |(section, node): (&String, &Node)| {
+            let mut hasher = DefaultHasher::new();
+            node.fold(&mut hasher);
+            let below = format!("{section}.");
+            state
+                .files
+                .iter()
+                .filter(|(key, _)| key.starts_with(&below))
+                .for_each(|file| file.hash(&mut hasher));
+            (section.clone(), hasher.finish())
+        };
+        self.table.iter().map(print).collect()
+    }
+
     /// Ends the reading: the value when there is no mistake, else all mistakes, unknown keys among them.
     ///
     /// # Errors
@@ -359,6 +382,12 @@ impl Reader {
             _ => Err(ConfigErrors { mistakes }),
         }
     }
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn single(origin: impl Display, error: &dyn Display) -> ConfigErrors {

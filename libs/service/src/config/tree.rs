@@ -3,7 +3,10 @@
 //! Owns parsing the file and laying variables over it. A variable's text stays text until it is asked for, because only then
 //! its type is known.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{Hash, Hasher},
+};
 
 use super::mistake::{Mistake, Origin};
 
@@ -42,6 +45,25 @@ impl Node {
     pub(crate) fn expanded(&self) -> Self {
         let Kind::Text(text) = &self.kind else { return self.clone() };
         inline(text).map_or_else(|| self.clone(), |value| Self::from_toml(value, &self.origin))
+    }
+
+    /// Takes in what it says, wherever that came from.
+    pub(crate) fn fold(&self, hasher: &mut impl Hasher) {
+        match &self.kind {
+            Kind::Table(table) => {
+                for (key, node) in table {
+                    key.hash(hasher);
+                    node.fold(hasher);
+                }
+                table.len().hash(hasher);
+            }
+            Kind::List(items) => {
+                items.iter().for_each(|item| item.fold(hasher));
+                items.len().hash(hasher);
+            }
+            Kind::Scalar(value) => value.to_string().hash(hasher),
+            Kind::Text(text) => text.hash(hasher),
+        }
     }
 
     /// What it is, for messages.

@@ -67,6 +67,13 @@ impl Greeter {
         fs::write(self.file(), text).unwrap();
     }
 
+    /// A file beside the configuration.
+    pub(crate) fn beside(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(program());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);

@@ -32,16 +32,26 @@ async fn it_migrates_serves_reloads_and_stops_cleanly() {
     );
     assert_eq!(greeter.run(&["migrate"]).await.stdout, "nothing to apply\n");
 
+    let curtain = greeter.beside("curtain", "red");
+    let staged = |greeting: &str| {
+        format!("{}\n[stage]\ncurtain_file = '{}'\n", config(database.url(), greeting), curtain.display())
+    };
+    greeter.write(&staged("hello"));
     let mut process = greeter.spawn();
     let address = process.address().await;
     wait_for("ready", SOON, || process.ready(&address)).await;
     let metrics = process.metrics(&address).await;
     assert!(metrics.contains("greeter_starts_total 1"), "counted before it listens, and lost: {metrics}");
 
-    greeter.write(&config(database.url(), "good day"));
+    greeter.write(&staged("good day"));
     process.signal(Signal::SIGHUP);
     process.logged("greeting changed").await;
     assert!(process.log().contains(r#""greeting":"good day""#), "{}", process.log());
+    assert!(!process.log().contains("after a restart"), "{}", process.log());
+    // A secret that is rotated in its file is a change too.
+    greeter.beside("curtain", "blue");
+    process.signal(Signal::SIGHUP);
+    process.logged(r#""section":"stage""#).await;
     greeter.write("[server]\nlisten = 7\n");
     process.signal(Signal::SIGHUP);
     process.logged("configuration refused, the old one stays").await;
