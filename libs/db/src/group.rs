@@ -2,15 +2,18 @@
 //! idle system nobody waits.
 //!
 //! Owns the waiting and the answering. It never looks into a call. A group that fails as a whole is written call by call, so
-//! that one bad call spoils no other; while the database is away nobody is tried twice.
+//! that one bad call spoils no other; while the database is away nobody is tried twice. A call that makes the writer panic
+//! fails alone too: without the writer nobody would ever be answered again.
 //!
 //! Invariant: a call is answered after the transaction that holds it has ended, and never with another call's outcome.
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 /// Calls that may wait for the next transaction.
@@ -23,7 +26,8 @@ pub trait GroupError: Error + Send + Sync + Sized + 'static {
     /// Whether the same call may succeed later without anybody changing anything.
     fn retry(&self) -> bool;
 
-    /// "Not now, nothing was done": for calls that shared a failure of the database, or came while the group was closing.
+    /// "Not now; ask again": for calls that shared a failure of the database, broke the writer, or came while the group was
+    /// closing.
     fn not_now() -> Self;
 }
 
@@ -96,24 +100,47 @@ where
     let count = calls.len();
     metrics::histogram!("bursar_group_calls", "group" => name).record(count as f64);
     let calls: Arc<[T]> = calls.into();
-    match write(Arc::clone(&calls)).await {
-        Ok(answers) => answers,
-        Err(error) if count == 1 => vec![Err(error)],
-        Err(error) if error.retry() => {
+    match attempt(name, write, Arc::clone(&calls)).await {
+        Ok(Ok(answers)) => return answers,
+        Ok(Err(error)) if count == 1 => return vec![Err(error)],
+        Ok(Err(error)) if error.retry() => {
             tracing::warn!(group = name, error = &error as &dyn Error, calls = count, "group not written");
-            (0..count).map(|_| Err(E::not_now())).collect()
+            return (0..count).map(|_| Err(E::not_now())).collect();
         }
-        // One of them breaks the transaction. Alone, each succeeds or fails for itself.
-        Err(error) => {
+        Ok(Err(error)) => {
             tracing::warn!(group = name, error = &error as &dyn Error, calls = count, "writing calls alone");
-            let mut answers = Vec::with_capacity(count);
-            for call in calls.iter() {
-                let alone = write(Arc::from([call.clone()])).await;
-                answers.push(alone.and_then(|mut one| one.pop().unwrap_or_else(|| Err(E::not_now()))));
-            }
-            answers
         }
+        Err(Panicked) if count == 1 => return vec![Err(E::not_now())],
+        Err(Panicked) => {}
     }
+    // One of them breaks the transaction. Alone, each succeeds or fails for itself.
+    let mut answers = Vec::with_capacity(count);
+    for call in calls.iter() {
+        let alone =
+            attempt(name, write, Arc::from([call.clone()])).await.unwrap_or_else(|_| Err(E::not_now()));
+        answers.push(alone.and_then(|mut one| one.pop().unwrap_or_else(|| Err(E::not_now()))));
+    }
+    answers
+}
+
+/// The writer panicked; what it had begun is rolled back with its transaction.
+struct Panicked;
+
+async fn attempt<T, R, E, F, Fut>(
+    name: &'static str,
+    write: &F,
+    calls: Arc<[T]>,
+) -> Result<Result<Vec<Result<R, E>>, E>, Panicked>
+where
+    F: Fn(Arc<[T]>) -> Fut,
+    Fut: Future<Output = Result<Vec<Result<R, E>>, E>>,
+{
+    let count = calls.len();
+    // Nothing outlives a writing but what is in the database, so there is nothing that could be left half changed.
+    AssertUnwindSafe(write(calls)).catch_unwind().await.map_err(|_| {
+        tracing::error!(group = name, calls = count, "the writer of a group panicked; going on");
+        Panicked
+    })
 }
 
 #[cfg(test)]
@@ -151,6 +178,7 @@ mod tests {
                 gate.add_permits(1);
                 seen.lock().expect("not poisoned").push(calls.to_vec());
                 match calls.iter().find(|call| **call >= 100) {
+                    Some(300) => panic!("a call that nobody thought of"),
                     Some(200) => Err(Trouble::Away),
                     Some(_) => Err(Trouble::Bad),
                     None => Ok(calls.iter().map(|call| Ok(call * 2)).collect()),
@@ -190,6 +218,16 @@ mod tests {
     async fn a_bad_call_spoils_no_other() {
         let (answers, _) = ask(&[1, 100, 3]).await;
         assert_eq!(answers, [Ok(2), Err(Trouble::Bad), Ok(6)]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_breaks_the_writer_is_refused_alone_and_the_group_goes_on() {
+        let (gate, seen) = (Arc::new(Semaphore::new(1)), Arc::new(Mutex::new(Vec::new())));
+        let group = doubling(gate, seen);
+        let (one, bad, three) = tokio::join!(group.call(1), group.call(300), group.call(3));
+        assert_eq!((one, bad, three), (Ok(2), Err(Trouble::Away), Ok(6)));
+        assert_eq!(group.call(300).await, Err(Trouble::Away), "alone from the start");
+        assert_eq!(group.call(4).await, Ok(8));
     }
 
     #[tokio::test]

@@ -125,7 +125,7 @@ impl Waker {
 ///         continue;
 ///     }
 ///     sleeper.awake();
-///     // Here the work is done, and each lease completed, retried or released.
+///     // Here the work is done, and each lease completed.
 /// }
 /// # }
 /// ```
@@ -162,6 +162,12 @@ impl Sleeper {
             Ok(Err(_)) => Wake::Closed,
             Err(_) => Wake::Elapsed,
         }
+    }
+
+    /// Whether the next wait is short whatever it is told, so that nobody need ask for how long it could be.
+    #[must_use]
+    pub const fn stirs(&self) -> bool {
+        !self.asleep || self.sleeps == 0
     }
 
     /// To be called when work was found: writers need not notify this sleeper any more.

@@ -162,8 +162,13 @@ impl<D: Deliver> Relay<D> {
             match self.tick_share(share).await {
                 Ok(tick) if tick.lanes > 0 => sleeper.awake(),
                 Ok(_) => {
-                    let next = lane::next_due(&self.pool, share.receiver).await.ok().flatten();
-                    let longest = next.unwrap_or(self.config.longest_wait).min(self.config.longest_wait);
+                    let mut longest = self.config.longest_wait;
+                    // Asked from the head of the index, past all that was delivered lately: only for a real sleep.
+                    if !sleeper.stirs()
+                        && let Ok(Some(next)) = lane::next_due(&self.pool, share.receiver).await
+                    {
+                        longest = longest.min(next);
+                    }
                     let wake = self.stopping.run_until_cancelled(sleeper.wait(longest)).await;
                     if matches!(wake, None | Some(Wake::Closed)) {
                         return;
