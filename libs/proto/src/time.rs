@@ -3,10 +3,13 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use prost_types::{Duration, Timestamp};
 
-/// A time on the wire that no calendar holds.
+/// A time on the wire outside the years 1 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("time out of range")]
 pub struct OutOfRange;
+
+/// What `google.protobuf.Timestamp` allows, in seconds since 1970. No database of ours holds all that a calendar does.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// To the wire.
 pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
@@ -18,7 +21,7 @@ pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
 /// From the wire.
 pub fn datetime(at: &Timestamp) -> Result<DateTime<Utc>, OutOfRange> {
     let nanos = u32::try_from(at.nanos).map_err(|_| OutOfRange)?;
-    if nanos > 999_999_999 {
+    if nanos > 999_999_999 || !SECONDS.contains(&at.seconds) {
         return Err(OutOfRange);
     }
     DateTime::from_timestamp(at.seconds, nanos).ok_or(OutOfRange)
@@ -47,6 +50,13 @@ mod tests {
     #[test]
     fn impossible_times_are_refused() {
         assert_eq!(datetime(&Timestamp { seconds: i64::MAX, nanos: 0 }), Err(OutOfRange));
+        for edge in ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z"] {
+            let at: DateTime<Utc> = edge.parse().unwrap();
+            assert_eq!(datetime(&timestamp(at)), Ok(at));
+        }
+        for seconds in [SECONDS.start() - 1, SECONDS.end() + 1] {
+            assert_eq!(datetime(&Timestamp { seconds, nanos: 0 }), Err(OutOfRange));
+        }
         assert_eq!(datetime(&Timestamp { seconds: 0, nanos: -1 }), Err(OutOfRange));
         assert_eq!(span(&Duration { seconds: -1, nanos: 0 }), Err(OutOfRange));
     }
