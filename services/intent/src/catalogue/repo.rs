@@ -40,11 +40,8 @@ impl TryFrom<Row> for Entry {
     type Error = CatalogueError;
 
     fn try_from(row: Row) -> Result<Self, CatalogueError> {
-        let format = match row.address_format.as_str() {
-            "evm" => AddressFormat::Evm,
-            "tron" => AddressFormat::Tron,
-            other => return Err(corrupt("address_format", other)),
-        };
+        let format: AddressFormat =
+            row.address_format.parse().map_err(|error| corrupt("address_format", error))?;
         let decimals = u8::try_from(row.decimals).map_err(|error| corrupt("decimals", error))?;
         Ok(Self {
             chain: row.chain.parse().map_err(|error| corrupt("chain", error))?,

@@ -93,14 +93,7 @@ fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>)
     let mut reading = Reading::default();
     let chain = reading.read("entry.chain", &entry.chain);
     let asset = reading.read("entry.asset", &entry.asset);
-    let format = match entry.address_format.as_str() {
-        "evm" => Some(AddressFormat::Evm),
-        "tron" => Some(AddressFormat::Tron),
-        _ => {
-            reading.wrong("entry.address_format", "must be `evm` or `tron`");
-            None
-        }
-    };
+    let format: Option<AddressFormat> = reading.read("entry.address_format", &entry.address_format);
     let decimals =
         Decimals::try_from(entry.decimals).map_err(|error| reading.wrong("entry.decimals", error)).ok();
     let minimum = reading.read("entry.min_withdrawal_raw", &entry.min_withdrawal_raw);

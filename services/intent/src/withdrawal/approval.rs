@@ -3,12 +3,13 @@
 //! Owns the rules of approval: who, for what, until when, how many. No I/O; public keys, the policy and the time are
 //! arguments. It never changes the state: reaching the quorum is an event for `domain`.
 //!
-//! Invariants: a counted approval was signed by its approver over exactly this payment and has not expired; nobody approves
-//! what they asked for or what was asked for on their behalf; one person counts once, whatever their names.
+//! Invariants: a counted approval was signed by its approver over exactly this payment, with the key that is configured for
+//! them now, and has not expired; nobody approves what they asked for or what was asked for on their behalf; one person counts
+//! once, whatever their names.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use ed25519_dalek::{Signature, VerifyingKey};
-use types::approval_message;
+use types::{PaymentDigest, approval_message};
 
 use super::domain::Status;
 use super::request::Withdrawal;
@@ -34,6 +35,22 @@ pub struct Consent {
     pub expires_at: DateTime<Utc>,
 }
 
+impl Approval {
+    /// What its approver sent.
+    fn consent(&self) -> Consent {
+        let Self { approver, signature, expires_at, .. } = self.clone();
+        Consent { approver, signature, expires_at }
+    }
+}
+
+impl Consent {
+    /// The approval that it is when it counts.
+    pub fn counted(&self, approved_at: DateTime<Utc>) -> Approval {
+        let Self { approver, signature, expires_at } = self.clone();
+        Approval { approver, signature, expires_at, approved_at }
+    }
+}
+
 /// Who may approve this request.
 #[derive(Debug, Clone, Copy)]
 pub struct Electorate<'a> {
@@ -45,6 +62,8 @@ pub struct Electorate<'a> {
     pub approvers: &'a [String],
     /// Names that are the same person's as the approver's.
     pub aliases: &'a [String],
+    /// The approvals so far whose signers still hold the key they signed with; see [`vouched`].
+    pub vouched: &'a [Approval],
 }
 
 /// What a consent does.
@@ -52,8 +71,8 @@ pub struct Electorate<'a> {
 pub enum Decision {
     /// This very consent was recorded before.
     AlreadyRecorded,
-    /// It counts. `renews` when the approver's earlier one has expired. Of a request that is on its way already the quorum is
-    /// one that had expired and holds again.
+    /// It counts. `renews` when it takes the place of the approver's earlier one, which no longer does. Of a request that is on
+    /// its way already the quorum is one that was lost and holds again.
     Counts { quorum: bool, renews: bool },
 }
 
@@ -102,11 +121,21 @@ pub fn decide(
     now: DateTime<Utc>,
 ) -> Result<Decision, Refusal> {
     let earlier = withdrawal.approvals.iter().find(|approval| approval.approver == consent.approver);
+    let holding = || usable(electorate.vouched, now);
     // A replay is answered as the first time, whatever has happened since: its sender may have lost the answer.
     if earlier.is_some_and(|a| a.signature == consent.signature && a.expires_at == consent.expires_at) {
-        return Ok(Decision::AlreadyRecorded);
+        // Unless so many hold by now that the request should have gone on: a key was taken away when the last of them came, and
+        // is back. Saying it again makes up for that.
+        let missed = withdrawal.state.status() == Status::Pending
+            && holding().any(|approval| approval.approver == consent.approver)
+            && enough(holding().count(), withdrawal);
+        return Ok(if missed {
+            Decision::Counts { quorum: true, renews: true }
+        } else {
+            Decision::AlreadyRecorded
+        });
     }
-    if !takes_approvals(withdrawal, now) {
+    if !takes_approvals(withdrawal, electorate.vouched, now) {
         return Err(Refusal::NotPending(withdrawal.state.status()));
     }
     let askers = [withdrawal.requested_by.as_str(), withdrawal.payload.on_behalf_of.as_str()];
@@ -127,38 +156,49 @@ pub fn decide(
     if consent.expires_at > now + MAX_VALIDITY {
         return Err(Refusal::ValidTooLong);
     }
-    let message = approval_message(withdrawal.digest(), &consent.approver, consent.expires_at.timestamp());
-    // Strict: refuses the malleable encodings that plain verification lets pass.
-    key.verify_strict(&message, &Signature::from_bytes(&consent.signature))
-        .map_err(|_| Refusal::BadSignature)?;
-    let renews = match earlier {
-        Some(approval) if approval.expires_at > now => return Err(Refusal::AlreadyApproved),
-        Some(_) => true,
-        None => false,
-    };
+    if !signed(withdrawal.digest(), consent, key) {
+        return Err(Refusal::BadSignature);
+    }
     // The signer counts persons, so a second name of one of them makes no quorum here either.
-    if usable(&withdrawal.approvals, now).any(|approval| electorate.aliases.contains(&approval.approver)) {
+    let given = |name: &String| *name == consent.approver || electorate.aliases.contains(name);
+    if holding().any(|approval| given(&approval.approver)) {
         return Err(Refusal::AlreadyApproved);
     }
-    // The signer refuses expired ones, so they do not make a quorum here either.
-    let others = usable(&withdrawal.approvals, now).filter(|a| a.approver != consent.approver).count();
-    let quorum = u32::try_from(others + 1).unwrap_or(u32::MAX) >= withdrawal.required_approvals;
-    Ok(Decision::Counts { quorum, renews })
+    // The signer refuses those that expired or that it knows no key for, so they do not make a quorum here either.
+    let quorum = enough(holding().count() + 1, withdrawal);
+    Ok(Decision::Counts { quorum, renews: earlier.is_some() })
 }
 
-/// Whether more approvals are wanted: before the quorum, and again when so many expired on the way that it no longer holds.
-fn takes_approvals(withdrawal: &Withdrawal, now: DateTime<Utc>) -> bool {
+fn enough(approvals: usize, withdrawal: &Withdrawal) -> bool {
+    u32::try_from(approvals).unwrap_or(u32::MAX) >= withdrawal.required_approvals
+}
+
+/// Whether more approvals are wanted: before the quorum, and again when so many were lost on the way that it no longer holds.
+fn takes_approvals(withdrawal: &Withdrawal, vouched: &[Approval], now: DateTime<Utc>) -> bool {
     match withdrawal.state.status() {
         Status::Pending => true,
-        Status::Approved | Status::Queued => {
-            let holding = usable(&withdrawal.approvals, now).count();
-            u32::try_from(holding).unwrap_or(u32::MAX) < withdrawal.required_approvals
-        }
+        Status::Approved | Status::Queued => !enough(usable(vouched, now).count(), withdrawal),
         Status::Completed | Status::Failed | Status::Rejected | Status::Cancelled => false,
     }
 }
 
-/// The approvals that still count at `now`.
+fn signed(digest: PaymentDigest, consent: &Consent, key: &VerifyingKey) -> bool {
+    let message = approval_message(digest, &consent.approver, consent.expires_at.timestamp());
+    // Strict: refuses the malleable encodings that plain verification lets pass.
+    key.verify_strict(&message, &Signature::from_bytes(&consent.signature)).is_ok()
+}
+
+/// The approvals of a request that are still their approvers' word. Whose key was taken away or replaced since, because it was
+/// stolen or its owner has left, has nothing to say any more; the signer would refuse the whole set because of it.
+pub fn vouched(withdrawal: &Withdrawal, key: impl Fn(&str) -> Option<VerifyingKey>) -> Vec<Approval> {
+    let digest = withdrawal.digest();
+    let holds = |approval: &&Approval| {
+        key(&approval.approver).is_some_and(|key| signed(digest, &approval.consent(), &key))
+    };
+    withdrawal.approvals.iter().filter(holds).cloned().collect()
+}
+
+/// The approvals among these that have not expired at `now`.
 pub fn usable(approvals: &[Approval], now: DateTime<Utc>) -> impl Iterator<Item = &Approval> {
     approvals.iter().filter(move |approval| approval.expires_at > now)
 }
@@ -222,9 +262,20 @@ mod tests {
     }
 
     fn judge(withdrawal: &Withdrawal, consent: &Consent) -> Result<Decision, Refusal> {
-        let key = key(&consent.approver).verifying_key();
+        judge_with(withdrawal, consent, |name| Some(key(name).verifying_key()))
+    }
+
+    /// With the keys that are configured now.
+    fn judge_with(
+        withdrawal: &Withdrawal,
+        consent: &Consent,
+        keys: impl Fn(&str) -> Option<VerifyingKey>,
+    ) -> Result<Decision, Refusal> {
+        let key = keys(&consent.approver);
+        let vouched = vouched(withdrawal, keys);
+        let person = consent.approver.as_str();
         let electorate =
-            Electorate { key: Some(&key), person: &consent.approver, approvers: &[], aliases: &[] };
+            Electorate { key: key.as_ref(), person, approvers: &[], aliases: &[], vouched: &vouched };
         decide(withdrawal, consent, electorate, now())
     }
 
@@ -248,9 +299,14 @@ mod tests {
                 "{name}"
             );
             record(&mut withdrawal, consent.clone());
+            let mut refused = Refusal::AlreadyApproved;
+            if quorum {
+                withdrawal.state = State::Approved { approved_at: now(), refused: None };
+                refused = Refusal::NotPending(Status::Approved);
+            }
             assert_eq!(judge(&withdrawal, &consent), Ok(Decision::AlreadyRecorded), "{name} again");
             let another = sign(&withdrawal, name, now() + TimeDelta::hours(2));
-            assert_eq!(judge(&withdrawal, &another), Err(Refusal::AlreadyApproved), "{name} anew");
+            assert_eq!(judge(&withdrawal, &another), Err(refused), "{name} anew");
         }
     }
 
@@ -298,13 +354,48 @@ mod tests {
     }
 
     #[test]
+    fn the_word_of_a_key_that_was_taken_away_or_replaced_does_not_count() {
+        let mut withdrawal = request(2);
+        let hour = now() + TimeDelta::hours(1);
+        let ann = sign(&withdrawal, "ann", hour);
+        record(&mut withdrawal, ann.clone());
+        let gone = |name: &str| (name != "ann").then(|| key(name).verifying_key());
+        let replaced = |name: &str| Some(key(if name == "ann" { "new" } else { name }).verifying_key());
+        let one = Ok(Decision::Counts { quorum: false, renews: false });
+        let bob = sign(&withdrawal, "bob", hour);
+        assert_eq!(judge_with(&withdrawal, &bob, gone), one);
+        assert_eq!(judge_with(&withdrawal, &bob, replaced), one);
+        assert_eq!(judge_with(&withdrawal, &ann, gone), Ok(Decision::AlreadyRecorded));
+        // With the new key she may say it again.
+        let message = approval_message(withdrawal.digest(), "ann", hour.timestamp());
+        let anew = Consent { signature: key("new").sign(&message).to_bytes(), ..ann.clone() };
+        assert_eq!(
+            judge_with(&withdrawal, &anew, replaced),
+            Ok(Decision::Counts { quorum: false, renews: true })
+        );
+        // Handed over already and not enough any more: others may stand in.
+        record(&mut withdrawal, bob.clone());
+        withdrawal.state = State::Approved { approved_at: now(), refused: None };
+        let cid = sign(&withdrawal, "cid", hour);
+        assert_eq!(judge(&withdrawal, &cid), Err(Refusal::NotPending(Status::Approved)));
+        assert_eq!(judge_with(&withdrawal, &cid, gone), Ok(Decision::Counts { quorum: true, renews: false }));
+        // Both hold, and the quorum was missed because a key was away for a while.
+        withdrawal.state = State::Pending;
+        assert_eq!(judge(&withdrawal, &bob), Ok(Decision::Counts { quorum: true, renews: true }));
+        assert_eq!(judge_with(&withdrawal, &bob, gone), Ok(Decision::AlreadyRecorded));
+        assert_eq!(judge_with(&withdrawal, &ann, gone), Ok(Decision::AlreadyRecorded));
+    }
+
+    #[test]
     fn neither_who_asked_nor_for_whom_nor_another_name_of_theirs_approves() {
         let mut withdrawal = request(2);
         withdrawal.payload.on_behalf_of = "carol".to_owned();
         let judge_as = |withdrawal: &Withdrawal, name: &str, person: &str, aliases: &[String]| {
             let key = key(name).verifying_key();
             let consent = sign(withdrawal, name, now() + TimeDelta::hours(1));
-            let electorate = Electorate { key: Some(&key), person, approvers: &[], aliases };
+            let vouched = vouched(withdrawal, |name| Some(self::key(name).verifying_key()));
+            let electorate =
+                Electorate { key: Some(&key), person, approvers: &[], aliases, vouched: &vouched };
             decide(withdrawal, &consent, electorate, now())
         };
         for (name, person, alias) in [

@@ -14,7 +14,7 @@ use telemetry::{crash_point_of, propagation};
 use types::WithdrawalId;
 
 use super::app::Withdrawals;
-use super::approval::{self, Approval, Consent};
+use super::approval::Consent;
 use super::domain::{Event, Step};
 use super::error::WithdrawalError;
 use super::measure;
@@ -140,22 +140,4 @@ pub(super) fn follow(withdrawal: &mut Withdrawal, changes: Vec<super::domain::Ch
 fn finish(withdrawal: &mut Withdrawal, notes: &[Note], now: DateTime<Utc>) {
     withdrawal.sequence += notes.len() as u64;
     withdrawal.updated_at = now;
-}
-
-pub(super) fn count(withdrawal: &mut Withdrawal, consent: Consent, now: DateTime<Utc>) {
-    withdrawal.approvals.retain(|approval| approval.approver != consent.approver);
-    withdrawal.approvals.push(Approval {
-        approver: consent.approver,
-        signature: consent.signature,
-        expires_at: consent.expires_at,
-        approved_at: now,
-    });
-}
-
-pub(super) fn counted(withdrawal: &Withdrawal, renews: bool, now: DateTime<Utc>) -> Note {
-    let counting = approval::usable(&withdrawal.approvals, now).count();
-    let word = if renews { "approval renewed" } else { "approved" };
-    let detail = format!("{word}, {counting} of {}", withdrawal.required_approvals);
-    let status = withdrawal.state.status();
-    Note { from: Some(status), to: status, detail }
 }

@@ -3,7 +3,6 @@
 //! Owns their topics and contents. A message is written in the transaction of the change it tells of, and names the withdrawal
 //! as its aggregate, so that everything about one withdrawal arrives in order.
 
-use chrono::{DateTime, Utc};
 use db::outbox::{self, Message, Traced};
 use proto::execution::v1::{
     ApprovalProof, EnqueueWithdrawalRequest, ImportJobRequest, RenewApprovalsRequest,
@@ -12,7 +11,7 @@ use proto::time::timestamp;
 use sqlx::PgConnection;
 use telemetry::TraceContext;
 
-use super::approval::usable;
+use super::approval::Approval;
 use super::error::WithdrawalError;
 use super::request::{ImportedPayment, Withdrawal};
 
@@ -47,7 +46,7 @@ impl Parcel {
 }
 
 /// Hands an approved request over, with the approvals that made its quorum.
-pub fn enqueue(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Parcel {
+pub fn enqueue(withdrawal: &Withdrawal, holding: &[&Approval]) -> Parcel {
     let payload = &withdrawal.payload;
     let message = EnqueueWithdrawalRequest {
         withdrawal_id: withdrawal.id.to_string(),
@@ -58,31 +57,29 @@ pub fn enqueue(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Parcel {
         priority: payload.priority.to_string(),
         requested_by: withdrawal.requested_by.clone(),
         on_behalf_of: payload.on_behalf_of.clone(),
-        approvals: proofs(withdrawal, now),
+        approvals: proofs(holding),
     };
     Parcel::new(withdrawal, ENQUEUE, &message)
 }
 
-/// Hands over the approvals of a quorum that had expired and holds again. Comes after the request itself, in order.
-pub fn renew(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Parcel {
+/// Hands over the approvals of a quorum that was lost and holds again. Comes after the request itself, in order.
+pub fn renew(withdrawal: &Withdrawal, holding: &[&Approval]) -> Parcel {
     let message = RenewApprovalsRequest {
         withdrawal_id: withdrawal.id.to_string(),
-        approvals: proofs(withdrawal, now),
+        approvals: proofs(holding),
         // Every change of the request adds to it, so a later renewal has a higher one.
         revision: withdrawal.sequence,
     };
     Parcel::new(withdrawal, RENEW, &message)
 }
 
-/// The approvals that hold at `now`.
-fn proofs(withdrawal: &Withdrawal, now: DateTime<Utc>) -> Vec<ApprovalProof> {
-    usable(&withdrawal.approvals, now)
-        .map(|approval| ApprovalProof {
-            approver: approval.approver.clone(),
-            signature: approval.signature.to_vec(),
-            expires_at: Some(timestamp(approval.expires_at)),
-        })
-        .collect()
+fn proofs(holding: &[&Approval]) -> Vec<ApprovalProof> {
+    let proof = |approval: &&Approval| ApprovalProof {
+        approver: approval.approver.clone(),
+        signature: approval.signature.to_vec(),
+        expires_at: Some(timestamp(approval.expires_at)),
+    };
+    holding.iter().map(proof).collect()
 }
 
 /// Hands an imported payment over, to be watched to its end.

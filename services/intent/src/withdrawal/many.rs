@@ -115,21 +115,25 @@ pub(super) struct Counted {
     on_behalf_of: String,
     consent: Consent,
     at: DateTime<Utc>,
+    /// The signature of the same approver that was read and no longer counts.
+    replaced: Option<[u8; 64]>,
 }
 
 impl Counted {
     pub(super) fn of(withdrawal: &Withdrawal, consent: &Consent, at: DateTime<Utc>) -> Self {
+        let earlier = withdrawal.approvals.iter().find(|approval| approval.approver == consent.approver);
         Self {
             request: withdrawal.id.as_uuid(),
             requested_by: withdrawal.requested_by.clone(),
             on_behalf_of: withdrawal.payload.on_behalf_of.clone(),
             consent: consent.clone(),
             at,
+            replaced: earlier.map(|approval| approval.signature),
         }
     }
 }
 
-/// Stores consents that count. Each replaces only an expired one of the same approver.
+/// Stores consents that count. Each replaces only what was read of the same approver.
 pub(super) async fn put_approvals_in(
     tx: &mut PgConnection,
     counted: &[Counted],
@@ -146,6 +150,13 @@ pub(super) async fn put_approvals_in(
         .bind(consents().map(|consent| consent.expires_at).collect::<Vec<_>>())
         .bind(counted.iter().map(|counted| counted.at).collect::<Vec<_>>())
         .bind(counted.iter().map(|counted| counted.on_behalf_of.as_str()).collect::<Vec<_>>())
+        .bind(
+            counted
+                .iter()
+                .filter_map(|counted| counted.replaced.as_ref())
+                .map(|s| s.as_slice())
+                .collect::<Vec<_>>(),
+        )
         .execute(tx)
         .await?;
     db::cas::expect_rows(stored, counted.len())?;

@@ -14,8 +14,8 @@ use sqlx::{PgConnection, PgPool};
 use telemetry::{TraceContext, crash_point, crash_point_of};
 use types::{AssetSymbol, ChainName, WithdrawalId};
 
-use super::approval::{self, Consent, Decision, Electorate, Refusal};
-use super::decide::{count, counted, follow};
+use super::approval::{self, Approval, Consent, Decision, Electorate, Refusal, usable};
+use super::decide::follow;
 use super::domain::{Event, IllegalTransition, Status, Step};
 use super::error::WithdrawalError;
 use super::handover::{self, Parcel};
@@ -174,17 +174,19 @@ impl Session {
         let now = self.now.max(open.withdrawal.updated_at);
         let approver = approvers.find(&consent.approver);
         let aliases = approvers.aliases(&consent.approver);
+        let vouched = approval::vouched(&open.withdrawal, |name| approvers.find(name).map(|known| known.key));
         let electorate = Electorate {
             key: approver.as_ref().map(|approver| &approver.key),
             person: approver.as_ref().map_or(&consent.approver, |approver| &approver.person),
             approvers: policy.map_or(&[][..], |policy| &policy.approvers),
             aliases: &aliases,
+            vouched: &vouched,
         };
         match approval::decide(&open.withdrawal, consent, electorate, now) {
             Ok(Decision::AlreadyRecorded) => Ok(Told::Nothing(open.withdrawal.clone())),
             Ok(Decision::Counts { quorum, renews }) => {
                 self.counted.push(Counted::of(&open.withdrawal, consent, now));
-                let (notes, parcel) = open.count(consent, now, quorum, renews)?;
+                let (notes, parcel) = open.count(&consent.counted(now), &vouched, quorum, renews)?;
                 self.parcels.extend(parcel.map(|parcel| (parcel, trace.clone())));
                 Ok(Told::Changed { withdrawal: open.withdrawal.clone(), notes, quorum })
             }
@@ -239,26 +241,31 @@ impl Open {
         self.notes.extend(notes.into_iter().map(|note| (note, actor.to_owned())));
     }
 
-    /// Counts a consent; what execution is to be told if it makes the quorum.
+    /// Counts an approval beside those that others still vouch for; what execution is to be told if it makes the quorum.
     fn count(
         &mut self,
-        consent: &Consent,
-        now: DateTime<Utc>,
+        newest: &Approval,
+        vouched: &[Approval],
         quorum: bool,
         renews: bool,
     ) -> Result<(Vec<Note>, Option<Parcel>), WithdrawalError> {
-        let withdrawal = &mut self.withdrawal;
-        count(withdrawal, consent.clone(), now);
-        let on_its_way = withdrawal.state.status() != Status::Pending;
-        let mut notes = vec![counted(withdrawal, renews, now)];
+        let (withdrawal, now) = (&mut self.withdrawal, newest.approved_at);
+        withdrawal.approvals.retain(|approval| approval.approver != newest.approver);
+        withdrawal.approvals.push(newest.clone());
+        let others = usable(vouched, now).filter(|approval| approval.approver != newest.approver);
+        let holding: Vec<&Approval> = others.chain([newest]).collect();
+        let status = withdrawal.state.status();
+        let word = if renews { "approval renewed" } else { "approved" };
+        let detail = format!("{word}, {} of {}", holding.len(), withdrawal.required_approvals);
+        let mut notes = vec![Note { from: Some(status), to: status, detail }];
         if quorum && let Step::Changed(changes) = withdrawal.state.apply(&Event::QuorumReached, now)? {
             notes.extend(follow(withdrawal, changes));
         }
-        self.note(notes.clone(), &consent.approver, now);
-        let parcel = match (quorum, on_its_way) {
+        self.note(notes.clone(), &newest.approver, now);
+        let parcel = match (quorum, status) {
             (false, _) => None,
-            (true, false) => Some(handover::enqueue(&self.withdrawal, now)),
-            (true, true) => Some(handover::renew(&self.withdrawal, now)),
+            (true, Status::Pending) => Some(handover::enqueue(&self.withdrawal, &holding)),
+            (true, _) => Some(handover::renew(&self.withdrawal, &holding)),
         };
         Ok((notes, parcel))
     }

@@ -1,8 +1,8 @@
 //! Following a request as it changes.
 //!
 //! Owns the hub that calls watchers, and one watcher's way through the history. The history in the database is what a watcher
-//! gets, in order and without gaps, each entry with a request that is at least as new; a call only tells it to look. So a watch resumed after any sequence, on any instance,
-//! misses nothing.
+//! gets, in order and without gaps, each entry with a request that is at least as new; a call only tells it to look. So a watch
+//! resumed after any sequence, on any instance, misses nothing.
 //!
 //! One loop serves all watchers of a process: on each wake-up it asks once for the sequences of all watched requests, instead
 //! of having every watcher ask for itself.
@@ -27,6 +27,9 @@ pub const TOPIC: &str = "intent_transitions";
 /// No wake-up is relied on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
+/// How often a watcher tries to read. A database that fails over is back by then and no watch has ended; one that stays away
+/// ends them, and clients resume on another instance.
+const READ_TRIES: u32 = 5;
 /// Entries read at once.
 const BATCH: u32 = 100;
 
@@ -169,6 +172,16 @@ impl Watcher {
     }
 
     async fn read(&mut self) -> Result<(), WithdrawalError> {
+        for _ in 1..READ_TRIES {
+            match self.read_once().await {
+                Err(error) if error.retry() => tokio::time::sleep(FAILED_PAUSE).await,
+                read => return read,
+            }
+        }
+        self.read_once().await
+    }
+
+    async fn read_once(&mut self) -> Result<(), WithdrawalError> {
         let mut connection = self.hub.pool.acquire().await?;
         // The request first, and of the history only what led to it: an entry that was committed between the two reads would
         // otherwise go out with a request that does not show it, and the end of a watch with one that has not ended. It comes

@@ -1,11 +1,14 @@
 //! Who may say yes, to what, and how often.
 
 use chrono::{TimeDelta, Utc};
+use ed25519_dalek::Signer as _;
 use futures::future::join_all;
 use proto::intent::v1 as pb;
 use tonic::Code;
 
-use crate::support::{Stack, consent, create, create_for, expiry, fields, reason, stack};
+use crate::support::{
+    PATIENCE, Stack, consent, create, create_for, expiry, fields, reason, signing_key, stack,
+};
 
 async fn outbox_is_consistent(stack: &Stack) {
     // Whether delivered already or not, what was told is what is approved.
@@ -14,7 +17,7 @@ async fn outbox_is_consistent(stack: &Stack) {
     let told = || async {
         stack.outbox().await + i64::try_from(stack.execution.enqueued().len()).unwrap() >= approved
     };
-    testkit::wait_for("a message for each approved request", crate::support::PATIENCE, told).await;
+    testkit::wait_for("a message for each approved request", PATIENCE, told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +47,7 @@ async fn approvals_at_the_same_moment_make_one_quorum_and_one_message() {
         assert_eq!(late, 1, "two of three make the quorum, the third is late: {answers:?}");
     }
     let sent = || async { stack.execution.enqueued().len() == 5 && stack.outbox().await == 0 };
-    testkit::wait_for("five messages", crate::support::PATIENCE, sent).await;
+    testkit::wait_for("five messages", PATIENCE, sent).await;
     assert!(stack.execution.enqueued().iter().all(|message| message.approvals.len() == 2));
 }
 
@@ -197,8 +200,7 @@ async fn rejection_and_quorum_at_the_same_moment_leave_one_winner() {
             stack.count("SELECT count(*) FROM withdrawal_requests WHERE status = 'approved'").await;
         stack.outbox().await == 0 && i64::try_from(stack.execution.enqueued().len()) == Ok(approved)
     };
-    testkit::wait_for("a message for each approved request and no other", crate::support::PATIENCE, told)
-        .await;
+    testkit::wait_for("a message for each approved request and no other", PATIENCE, told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,19 +218,68 @@ async fn malformed_approvals_are_refused() {
     assert_eq!(stack.intent("ann").approve_withdrawal(request).await.unwrap_err().code(), Code::NotFound);
 }
 
+/// Reloads the configuration after `change`.
+fn reload(stack: &Stack, change: impl FnOnce(&str) -> String) {
+    let text = crate::support::config(stack.database.url(), &stack.execution.url(), "");
+    stack.running.reload(&change(&text)).unwrap();
+}
+
+async fn reload_without_ann(stack: &Stack, withdrawal: &pb::Withdrawal) {
+    reload(stack, |text| text.replace("[approvers.ann]", "[approvers.gone]"));
+    let refused = || async {
+        // Altered, so that it can never count while the reload is on its way.
+        let mut request = consent(withdrawal, "ann", expiry());
+        request.signature[0] ^= 1;
+        stack.send_consent("ann", request).await.is_err_and(|status| reason(&status) == "APPROVER_UNKNOWN")
+    };
+    testkit::wait_for("the reload", PATIENCE, refused).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reloaded_keys_count_at_once() {
     let stack = stack().await;
     let withdrawal = stack.create(create("order-1")).await.unwrap();
-    let text = crate::support::config(stack.database.url(), &stack.execution.url(), "");
-    let without_ann = text.replace("[approvers.ann]", "[approvers.gone]");
-    stack.running.reload(&without_ann).unwrap();
-    let refused = || async {
-        // Altered, so that it can never count while the reload is on its way.
-        let mut request = consent(&withdrawal, "ann", expiry());
-        request.signature[0] ^= 1;
-        stack.send_consent("ann", request).await.is_err_and(|status| reason(&status) == "APPROVER_UNKNOWN")
-    };
-    testkit::wait_for("the reload", crate::support::PATIENCE, refused).await;
+    reload_without_ann(&stack, &withdrawal).await;
     stack.approve(&withdrawal, "cid").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_approval_of_a_key_that_was_taken_away_makes_no_quorum() {
+    let stack = stack().await;
+    let withdrawal = stack.create(create("order-1")).await.unwrap();
+    stack.approve(&withdrawal, "ann").await.unwrap();
+    reload_without_ann(&stack, &withdrawal).await;
+    assert_eq!(stack.approve(&withdrawal, "cid").await.unwrap().status(), pb::WithdrawalStatus::Pending);
+    assert_eq!(stack.approve(&withdrawal, "bob").await.unwrap().status(), pb::WithdrawalStatus::Approved);
+    let told = || async { stack.execution.enqueued().len() == 1 };
+    testkit::wait_for("execution to be told", PATIENCE, told).await;
+    let message = stack.execution.enqueued().remove(0);
+    let names: Vec<&str> = message.approvals.iter().map(|proof| proof.approver.as_str()).collect();
+    assert_eq!(names, ["cid", "bob"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_got_another_key_approves_again_with_it_and_the_old_one_counts_no_more() {
+    let stack = stack().await;
+    let withdrawal = stack.create(create("order-1")).await.unwrap();
+    let old = consent(&withdrawal, "ann", expiry());
+    stack.send_consent("ann", old.clone()).await.unwrap();
+    let public = |name: &str| hex::encode(signing_key(name).verifying_key().as_bytes());
+    reload(&stack, |text| text.replace(&public("ann"), &public("ann-2")));
+    let expires_at = expiry() + TimeDelta::minutes(1);
+    let digest = withdrawal.payment_digest.parse().unwrap();
+    let message = types::approval_message(digest, "ann", expires_at.timestamp());
+    let anew = pb::ApproveWithdrawalRequest {
+        signature: signing_key("ann-2").sign(&message).to_vec(),
+        expires_at: Some(proto::time::timestamp(expires_at)),
+        ..old.clone()
+    };
+    let counted = || async { stack.send_consent("ann", anew.clone()).await.ok() };
+    let counted = testkit::wait_for_value("the reload", PATIENCE, counted).await;
+    assert_eq!((counted.status(), counted.approvals.len()), (pb::WithdrawalStatus::Pending, 1));
+    let refused = stack.send_consent("ann", old).await.unwrap_err();
+    assert_eq!(reason(&refused), "APPROVAL_SIGNATURE_INVALID");
+    assert_eq!(stack.approve(&withdrawal, "cid").await.unwrap().status(), pb::WithdrawalStatus::Approved);
+    let stored = stack.get(&withdrawal.id).await;
+    assert_eq!(stored.approvals[0].signature, anew.signature);
 }

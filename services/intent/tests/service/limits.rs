@@ -66,7 +66,7 @@ async fn what_ended_without_payment_is_given_back_and_windows_roll() {
     stack.cancel("alice", &second.id).await.unwrap();
     stack.create(create_for("d", user, "5")).await.unwrap();
     assert!(stack.create(create_for("e", user, "1")).await.is_err());
-    // A short window looks at less: two seconds are over once the database's clock says so.
+    // A short window looks at less: a second is over once the database's clock says so.
     let limits = stack.policies().list_limits(pb::ListLimitsRequest {}).await.unwrap().into_inner().limits;
     let request = pb::DeleteLimitRequest { id: limits[0].id.clone() };
     stack.policies().delete_limit(request.clone()).await.unwrap();

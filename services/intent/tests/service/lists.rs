@@ -98,6 +98,11 @@ async fn filters_are_combined() {
     };
     let refused = stack.intent("ops").list_withdrawals(bad).await.unwrap_err();
     assert_eq!(fields(&refused), ["statuses", "user_id", "chain", "destination"]);
+    // A calendar has such a year, the database has not.
+    let age = prost_types::Timestamp { seconds: -4_000_000_000_000, nanos: 0 };
+    let bad = pb::ListWithdrawalsRequest { created_from: Some(age), created_to: Some(age), ..sized(0, "") };
+    let refused = stack.intent("ops").list_withdrawals(bad).await.unwrap_err();
+    assert_eq!(fields(&refused), ["created_from", "created_to"]);
 }
 
 type Narrow = fn(&mut pb::ListWithdrawalsRequest);

@@ -114,6 +114,19 @@ async fn steps_taken_on_another_instance_are_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_watch_outlives_the_connections_to_the_database() {
+    let stack = stack().await;
+    let withdrawal = stack.create(create("order-1")).await.unwrap();
+    let pool = db::connect_lazy(&db::DatabaseConfig::new(stack.database.url(), "watch")).unwrap();
+    let hub = intent::withdrawal::watch::Hub::new(pool);
+    let mut watcher = hub.watch(withdrawal.id.parse().unwrap(), 0).await.unwrap();
+    // The pool has used its connection a moment ago and does not ask it for a sign of life.
+    stack.database.cut_sessions().await;
+    let (first, _) = watcher.next().await.unwrap().unwrap();
+    assert_eq!(first.sequence, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_watchers_of_many_requests_each_see_their_own() {
     let stack = stack().await;
     let mut streams = Vec::new();
