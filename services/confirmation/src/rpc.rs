@@ -11,7 +11,7 @@ use crate::chains::ChainApp;
 use crate::heads::{ChainStanding, NodeStanding};
 use crate::parse;
 use crate::watch::domain::{Ending, State};
-use crate::watch::list::{Query, Tips};
+use crate::watch::list::{Observed, Query, Tips};
 use crate::watch::row::Stored;
 use crate::watch::{WatchApp, WatchedTx};
 
@@ -60,9 +60,11 @@ impl ConfirmationService for ConfirmationRpc {
         &self,
         request: Request<wire::GetWatchRequest>,
     ) -> Result<Response<wire::GetWatchResponse>, Status> {
-        let stored = self.watches.get(parse::job(&request.into_inner().job_id)?).await?;
+        let job = parse::job(&request.into_inner().job_id)?;
+        let stored = self.watches.get(job).await?;
+        let observations = self.watches.observations(job).await?.into_iter().map(observation).collect();
         let watch = Some(watch(&stored, &self.watches.tips().await?));
-        Ok(Response::new(wire::GetWatchResponse { watch }))
+        Ok(Response::new(wire::GetWatchResponse { watch, observations }))
     }
 
     async fn list_watches(
@@ -168,6 +170,17 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
             (true, _) => "contradicted by a later reorganisation: a person must look".to_owned(),
             (false, reason) => reason.to_owned(),
         },
+    }
+}
+
+fn observation(seen: Observed) -> wire::Observation {
+    wire::Observation {
+        kind: seen.kind,
+        tx_hash: seen.tx.map_or_else(String::new, |hash| hash.to_string()),
+        block_number: seen.block.map_or(0, |block| block.number),
+        block_hash: seen.block.map_or_else(String::new, |block| block.hash.to_string()),
+        detail: seen.detail,
+        at: Some(timestamp(seen.at)),
     }
 }
 

@@ -44,6 +44,8 @@ use Meaning::{AlreadyKnown, GasLimit, InsufficientFunds, NonceTooLow, Rejected, 
 
 /// In order: where one wording contains another, the longer comes first.
 const SEND: &[(Wording, Meaning)] = &[
+    // Before what it contains: a kind of transaction that is not known is no transaction that is.
+    (Has("unknown transaction"), Rejected),
     // The node has these bytes.
     (Has("already known"), AlreadyKnown),     // geth, bsc, erigon, reth
     (Has("alreadyknown"), AlreadyKnown),      // nethermind

@@ -60,6 +60,7 @@ fn each_node_s_wording_is_understood() {
         ("only replay-protected (EIP-155) transactions allowed over RPC", "rejected"),
         ("sender or to in black list", "rejected"),
         ("transaction type not supported", "rejected"),
+        ("unknown transaction type: 2", "rejected"),
         ("rlp: expected List", "rejected"),
         ("Failed to decode transaction", "rejected"),
         ("max priority fee per gas higher than max fee per gas", "rejected"),

@@ -116,7 +116,14 @@ fn standing(
     asof: &Head,
 ) -> Answer<Standing> {
     let Some(receipt) = receipt else {
-        return Answer::Value(if transaction.is_some() { Standing::NotFinal } else { Standing::NotSeen });
+        let Some(transaction) = transaction else { return Answer::Value(Standing::NotSeen) };
+        return match transaction.block_number.map(|number| number.to::<u64>()) {
+            // It has the transaction in its past and no receipt: it has pruned it, or not indexed it yet.
+            Some(number) if number <= asof.number => {
+                Answer::Abstain(format!("has it in block {number} and no receipt of it"))
+            }
+            Some(_) | None => Answer::Value(Standing::NotFinal),
+        };
     };
     if receipt.transaction_hash != B256::from(claim.hash) {
         return Answer::Conflict("gave the receipt of another transaction".to_owned());

@@ -144,8 +144,12 @@ async fn a_fabricated_receipt_is_a_disagreement_and_a_lagging_node_an_abstention
     first.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(forged)));
     assert!(ask().await.is_disagreement());
     first.pass().await;
-    // A receipt nobody else has.
+    // A node that has the transaction in a final block and no receipt of it has lost that, and says nothing.
     second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(json!(null))));
+    let pruned = ask().await;
+    assert!(matches!(pruned, chain::Agreement::TooFew { .. }), "{pruned:?}");
+    // One that knows of neither contradicts the other.
+    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(json!(null))));
     assert!(ask().await.is_disagreement());
     second.pass().await;
     // Another block at a final height.

@@ -1,7 +1,5 @@
 //! A network whose blocks come by hand, funded wallets, a token and signatures for the tests beside this file.
 
-use std::time::Duration;
-
 use alloy::primitives::B256;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
@@ -171,7 +169,7 @@ async fn config_of(devnet: &Devnet, http: &reqwest::Client) -> TronConfig {
         .collect();
     let mut config = TronConfig::new("tron".parse().unwrap(), network_id(&genesis), nodes);
     config.window_ms = WINDOW_MS;
-    config.timeout_ms = u64::try_from(Duration::from_millis(700).as_millis()).unwrap();
+    config.timeout_ms = 2_000;
     config
 }
 

@@ -97,12 +97,15 @@ fn tron_vectors() {
     for capture in list(&all, "node_captures") {
         let raw = hex::decode(text(capture, "raw_data_hex")).unwrap();
         assert_eq!(tx_id(&raw).bare(), text(capture, "txID"));
-        assert_eq!(Raw::decode(raw.as_slice()).unwrap().encode_to_vec(), raw);
+        let again = Raw::decode(raw.as_slice()).unwrap().encode_to_vec();
+        assert_eq!(again == raw, capture["roundtrip_identical"] == true, "{}", text(capture, "source"));
     }
     let block = &all["block_id_vector"];
     let header = hex::decode(text(block, "header_raw_hex")).unwrap();
     let header_raw = BlockHeaderRaw::decode(header.as_slice()).unwrap();
     assert_eq!(header_raw.encode_to_vec(), header);
+    assert_eq!(u64::try_from(header_raw.number), Ok(number(block, "number")));
+    assert_eq!(hex::encode(&header_raw.witness_address), text(block, "witness_address_hex"));
     assert_eq!(block_id(&header_raw).bare(), text(block, "blockID"));
     for case in list(&all, "address_cases") {
         let valid = case["valid_base58_tron"].as_bool().unwrap();
@@ -115,8 +118,6 @@ fn tron_vectors() {
     for derived in list(&all["derivation"], "tron") {
         let address = tron(text(derived, "address_base58"));
         assert_eq!(address.tron_hex(), text(derived, "address_hex"));
-        let signed = sign_with(b"\x0a\x00", text(derived, "private_key"));
-        assert_eq!(SignedTx::decode(&signed).map(|tx| tx.sender).ok(), None, "not a transaction of ours");
     }
 }
 

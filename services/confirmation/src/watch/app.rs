@@ -60,6 +60,11 @@ impl WatchApp {
         repo::find(&self.pool, job).await?.ok_or(WatchError::NotFound { job })
     }
 
+    /// What was seen of a watch, oldest first.
+    pub async fn observations(&self, job: JobId) -> Result<Vec<list::Observed>, WatchError> {
+        list::observations(&self.pool, job).await
+    }
+
     pub async fn list(&self, query: &Query) -> Result<Page, WatchError> {
         list::page(&self.pool, query).await
     }

@@ -1,14 +1,19 @@
-//! Lists of watches, newest first.
+//! Lists of watches, newest first, and what was seen of one.
 
 use std::collections::HashMap;
 
+use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
-use types::{ChainName, JobId};
+use types::{ChainName, JobId, TxHash};
 use uuid::Uuid;
 
 use super::error::{WatchError, corrupt};
 use super::row::{self, Stored};
+
+/// Observations shown of one watch.
+const MOST_OBSERVATIONS: i64 = 500;
 
 /// Which watches, and where the page begins.
 #[derive(Debug, Clone)]
@@ -49,6 +54,42 @@ pub async fn page(pool: &PgPool, query: &Query) -> Result<Page, WatchError> {
     let transactions =
         sqlx::query(include_str!("../../queries/watch_transactions.sql")).bind(&ids).fetch_all(pool).await?;
     Ok(Page { watches: row::stored(rows, &transactions)?, more })
+}
+
+/// Something that was seen of a watch, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    pub kind: String,
+    pub tx: Option<TxHash>,
+    pub block: Option<BlockRef>,
+    pub detail: String,
+    pub at: DateTime<Utc>,
+}
+
+/// What was seen of one watch, oldest first; of a long history the newest.
+pub async fn observations(pool: &PgPool, job: JobId) -> Result<Vec<Observed>, WatchError> {
+    let rows = sqlx::query(
+        "SELECT kind, tx_hash, block_number, block_hash, detail, at FROM observations
+         WHERE job_id = $1 ORDER BY id DESC LIMIT $2",
+    )
+    .bind(job.as_uuid())
+    .bind(MOST_OBSERVATIONS)
+    .fetch_all(pool)
+    .await?;
+    rows.iter().rev().map(observed).collect()
+}
+
+fn observed(row: &PgRow) -> Result<Observed, WatchError> {
+    let number = row.try_get::<Option<i64>, _>("block_number")?.map(u64::try_from).transpose();
+    let number = number.map_err(|error| corrupt("observation", error))?;
+    let hash = row.try_get::<Option<[u8; 32]>, _>("block_hash")?.map(TxHash);
+    Ok(Observed {
+        kind: row.try_get("kind")?,
+        tx: row.try_get::<Option<[u8; 32]>, _>("tx_hash")?.map(TxHash),
+        block: number.zip(hash).map(|(number, hash)| BlockRef { number, hash }),
+        detail: row.try_get("detail")?,
+        at: row.try_get("at")?,
+    })
 }
 
 pub async fn tips(pool: &PgPool) -> Result<Tips, WatchError> {

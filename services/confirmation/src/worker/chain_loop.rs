@@ -3,7 +3,7 @@
 //! Owns the order of a tick: heads first, so that everything after it is judged against the canonical chain as it is
 //! known now. What is kept in memory is a copy of what is stored, or a hint that may be lost at any time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,8 @@ pub struct ChainLoop {
     pub(super) settings: Settings,
     pub(super) edge: Arc<dyn ChainEdge>,
     held: Option<Held>,
+    /// Of what is held, also while a tick has the rest: one that is dropped half-way must not keep the chain from others.
+    lease: Option<Lease>,
 }
 
 /// What a holder of the lease knows.
@@ -75,9 +77,13 @@ pub(super) struct Held {
     pub(super) asof: Option<Head>,
     /// When verdicts are looked at again without a new block.
     pub(super) settle_at: Instant,
+    /// Whether all included watches may say that they are delayed; nobody knows whether the holder before has said so.
+    pub(super) delayed_all: bool,
     pub(super) void_at: Instant,
     /// How far below the registered block the search for a foreign transaction begins, for nonces used before that.
     pub(super) lookback: HashMap<JobId, u64>,
+    /// Jobs whose nonce is used up by something that may be a payment of theirs. They are asked about besides.
+    pub(super) doubted: BTreeSet<JobId>,
     /// Behind which job the next look for used-up bindings begins; none for the first.
     pub(super) void_after: Option<JobId>,
     proven_at: Instant,
@@ -91,7 +97,7 @@ impl ChainLoop {
         // Shown from the start, or the first disagreement would not look like a rise.
         metrics::counter!("bursar_confirmation_disagreements_total", "chain" => chain.clone()).increment(0);
         metrics::counter!("bursar_confirmation_loop_errors_total", "chain" => chain).increment(0);
-        Self { parts, settings, edge, held: None }
+        Self { parts, settings, edge, held: None, lease: None }
     }
 
     pub fn chain(&self) -> &ChainName {
@@ -146,8 +152,9 @@ impl ChainLoop {
 
     /// Gives the chain up, so that another replica takes over at once.
     pub async fn release(&mut self) -> Result<(), LoopError> {
-        match self.held.take() {
-            Some(held) => Ok(held.lease.release(&self.parts.pool).await?),
+        self.held = None;
+        match self.lease.take() {
+            Some(lease) => Ok(lease.release(&self.parts.pool).await?),
             None => Ok(()),
         }
     }
@@ -160,6 +167,7 @@ impl ChainLoop {
         let Some(lease) = Lease::acquire(pool, &self.settings.name, owner, follow.lease).await? else {
             return Ok(None);
         };
+        self.lease = Some(lease.clone());
         let ring = heads::repo::load_ring(pool, &self.settings.name, self.ring_capacity()).await?;
         let fence = lease.renew(pool).await?;
         tracing::info!(chain = %self.settings.name, token = lease.token, heads = ring.len(), "following the chain");
@@ -171,8 +179,10 @@ impl ChainLoop {
             halted: false,
             asof: None,
             settle_at: now,
+            delayed_all: true,
             void_at: now,
             lookback: HashMap::new(),
+            doubted: BTreeSet::new(),
             void_after: None,
             proven_at: now,
             nodes: Vec::new(),
@@ -227,15 +237,17 @@ impl ChainLoop {
 }
 
 /// Hints about more jobs than this are not kept: forgetting one costs a few questions.
-const MOST_LOOKBACKS: usize = 10_000;
+const MOST_HINTS: usize = 10_000;
 
 impl Held {
     /// Drops hints about jobs that are asked about no more: known for certain when `is_all` of them were listed.
-    pub(super) fn forget_lookbacks(&mut self, is_listed: impl Fn(&JobId) -> bool, is_all: bool) {
+    pub(super) fn forget_hints(&mut self, is_listed: impl Fn(&JobId) -> bool, is_all: bool) {
         if is_all {
             self.lookback.retain(|job, _| is_listed(job));
-        } else if self.lookback.len() > MOST_LOOKBACKS {
+            self.doubted.retain(|job| is_listed(job));
+        } else if self.lookback.len() + self.doubted.len() > MOST_HINTS {
             self.lookback.clear();
+            self.doubted.clear();
         }
     }
 

@@ -70,7 +70,7 @@ impl ChainLoop {
     /// A node has another chain than everything that is remembered. Only what the nodes agree on is a reorganisation; one node
     /// alone may be on a branch of its own, or lie, and then its word is passed over.
     async fn lost(&self, held: &mut Held, lowest: u64) -> Result<Followed, LoopError> {
-        let agreed = match self.edge.finalized().await? {
+        let agreed = match self.while_asking(held, self.edge.finalized()).await?? {
             Agreement::Agreed { value, .. } => {
                 held.ring.is_canonical(value.number, &value.hash) != Some(true)
             }
@@ -94,13 +94,15 @@ impl ChainLoop {
 
     /// Where an empty ring begins: a little below the final block if one is agreed, otherwise below the tip. Older
     /// transactions are found by looking watches up.
-    async fn start(&self, held: &Held) -> Result<u64, LoopError> {
+    async fn start(&self, held: &mut Held) -> Result<u64, LoopError> {
         if held.ring.tip().is_some() {
             return Ok(0);
         }
-        let begin = match self.edge.finalized().await? {
+        let begin = match self.while_asking(held, self.edge.finalized()).await?? {
             Agreement::Agreed { value, .. } => value.number,
-            Agreement::Disagreed { .. } | Agreement::TooFew { .. } => self.edge.head().await?.number,
+            Agreement::Disagreed { .. } | Agreement::TooFew { .. } => {
+                self.while_asking(held, self.edge.head()).await??.number
+            }
         };
         Ok(begin.saturating_sub(BEGIN_BELOW))
     }

@@ -1,5 +1,6 @@
 //! Watches that were just added may already be in a block, and ones that wait for long may have been missed: each is
-//! looked up once, then again after every stuck interval. What is still waiting then is reported as stuck.
+//! looked up once, then again after every stuck interval. What is still waiting then is reported as stuck, or says itself that
+//! nothing can ever be done about it.
 //!
 //! A look-up that finds nothing changes nothing but its own due time.
 
@@ -14,7 +15,7 @@ use types::{JobId, TxHash};
 use super::chain_loop::{ChainLoop, Held, LoopError};
 use super::follow::place_in;
 use crate::watch::evidence::{self, Evidence};
-use crate::watch::{Event, WatchError};
+use crate::watch::{Event, WatchError, repo};
 
 /// Watches looked up in one tick.
 const BATCH: i64 = 500;
@@ -22,6 +23,9 @@ const BATCH: i64 = 500;
 const SOON: Duration = Duration::from_secs(2);
 /// On chains where nothing is ever reported as stuck.
 const WITHOUT_LIMIT: Duration = Duration::from_secs(300);
+/// Said of what another system sent, once it is overdue: nobody can offer more for it, and nothing will ever rule it out.
+const UNBOUND: &str =
+    "neither its nonce nor an expiration is known here: nothing can show that it will never land";
 
 struct Due {
     job: JobId,
@@ -29,6 +33,8 @@ struct Due {
     waited: TimeDelta,
     /// Of the present round, oldest first.
     hashes: Vec<TxHash>,
+    /// Whether its nonce or its end is known.
+    is_bound: bool,
 }
 
 /// What looking up found for one watch.
@@ -51,8 +57,9 @@ impl ChainLoop {
             .map(|sighting| (sighting.hash, (sighting.seen, sighting.answered == sighting.asked)))
             .collect();
         let (mut events, mut places, mut next) = (Vec::new(), Vec::new(), Vec::with_capacity(due.len()));
+        let mut delayed = Vec::new();
         let stuck_after = self.settings.stuck_after;
-        for Due { job, version, waited, hashes } in &due {
+        for Due { job, version, waited, hashes, is_bound } in &due {
             let complete = match found(hashes, &seen, held) {
                 Found::Included(tx, block) => {
                     events.push(Evidence { job: *job, event: Event::Seen { tx, block } });
@@ -63,7 +70,9 @@ impl ChainLoop {
             };
             let overdue =
                 stuck_after.is_some_and(|after| waited.to_std().is_ok_and(|waited| waited >= after));
-            if overdue
+            if overdue && !is_bound {
+                delayed.push((*job, UNBOUND.to_owned()));
+            } else if overdue
                 && !held.halted
                 && let Some(newest) = hashes.last()
             {
@@ -88,6 +97,7 @@ impl ChainLoop {
             .execute(&mut *tx)
             .await?;
         evidence::record_in(&mut tx, &self.parts.key, fence.now, events).await?;
+        repo::set_delayed_in(&mut tx, chain, &delayed).await?;
         tx.commit().await?;
         held.note(fence);
         // Something may be below the final block already.
@@ -110,6 +120,7 @@ impl ChainLoop {
                     version: row.try_get("version")?,
                     waited: TimeDelta::milliseconds(row.try_get("waited_ms")?),
                     hashes: row.try_get::<Vec<[u8; 32]>, _>("hashes")?.into_iter().map(TxHash).collect(),
+                    is_bound: row.try_get("is_bound")?,
                 })
             })
             .collect()

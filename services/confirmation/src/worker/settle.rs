@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use chain::{Action, Agreement, BlockRef, Claim, Head, Standing, Transfer};
+use chain::{Action, Agreement, BlockRef, Claim, Head, NodeName, Standing, Transfer};
 use sqlx::{PgConnection, Row as _};
 use telemetry::crash_point;
 use types::{JobId, TxHash};
@@ -57,6 +57,7 @@ impl ChainLoop {
             return Ok(());
         }
         held.asof = Some(asof);
+        self.delay_no_longer(held, &asof).await?;
         let mut last = (-1, Vec::new());
         loop {
             let page = self.undecided(&asof, &last).await?;
@@ -82,39 +83,41 @@ impl ChainLoop {
     }
 
     /// The final block, when enough nodes agree on it and it is on the chain we follow.
-    async fn agreed_final(&self, held: &Held) -> Result<Option<Head>, LoopError> {
+    async fn agreed_final(&self, held: &mut Held) -> Result<Option<Head>, LoopError> {
         let chain = &self.settings.name;
         let labels = [("chain", chain.to_string())];
-        let (agreed, doubt) = match self.edge.finalized().await? {
+        let (mut agreed, mut doubt, mut missing) = (None, None, None);
+        match self.while_asking(held, self.edge.finalized()).await?? {
             Agreement::Agreed { value, .. } => match held.ring.is_canonical(value.number, &value.hash) {
-                Some(false) => (None, Some("the followed branch is not the agreed final one".to_owned())),
+                Some(false) => doubt = Some("the followed branch is not the agreed final one".to_owned()),
                 // Above the tip: known in a moment, once that block was read.
-                None if held.ring.tip().is_none_or(|tip| value.number > tip.number) => (None, None),
-                Some(true) | None => (Some(value), None),
+                None if held.ring.tip().is_none_or(|tip| value.number > tip.number) => {}
+                Some(true) | None => agreed = Some(value),
             },
-            Agreement::Disagreed { .. } => (None, Some("nodes disagree on the final block".to_owned())),
-            Agreement::TooFew { needed, answers, .. } => {
-                tracing::debug!(%chain, needed, answered = answers.len(), "too few nodes name the final block");
-                (None, None)
+            Agreement::Disagreed { .. } => doubt = Some("nodes disagree on the final block".to_owned()),
+            Agreement::TooFew { needed, answers, silent } => {
+                // Their names alone: why each is silent changes all the time, and this is written on every watch.
+                let names = silent.iter().map(|(node, _)| node.as_ref()).collect::<Vec<_>>().join(", ");
+                let got = answers.len();
+                missing = Some(format!("{got} of {needed} nodes needed name the final block, not {names}"));
             }
-        };
-        metrics::gauge!("bursar_confirmation_finality_in_doubt", &labels).set(if doubt.is_some() {
-            1.0
-        } else {
-            0.0
-        });
-        if let Some(doubt) = doubt {
+        }
+        let in_doubt = if doubt.is_some() { 1.0 } else { 0.0 };
+        metrics::gauge!("bursar_confirmation_finality_in_doubt", &labels).set(in_doubt);
+        if let Some(doubt) = &doubt {
             metrics::counter!("bursar_confirmation_disagreements_total", &labels).increment(1);
             tracing::warn!(%chain, doubt, "no verdicts");
-            self.delay_all(held, &doubt).await?;
+        }
+        if let Some(reason) = doubt.or(missing) {
+            self.delay_all(held, &reason).await?;
         }
         Ok(agreed)
     }
 
     /// Says on every included watch why its verdict is late.
-    pub(super) async fn delay_all(&self, held: &Held, reason: &str) -> Result<(), LoopError> {
+    pub(super) async fn delay_all(&self, held: &mut Held, reason: &str) -> Result<(), LoopError> {
         let mut tx = db::begin(&self.parts.pool).await?;
-        held.lease.fence_in(&mut tx).await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
         sqlx::query(
             "UPDATE watches SET delayed_reason = $2, version = version + 1
              WHERE chain = $1 AND status = 'included' AND delayed_reason <> $2",
@@ -124,6 +127,30 @@ impl ChainLoop {
         .execute(&mut *tx)
         .await?;
         tx.commit().await?;
+        held.note(fence);
+        held.delayed_all = true;
+        Ok(())
+    }
+
+    /// Takes back what [`Self::delay_all`] said of watches that wait for nothing but their depth. Those at or below the final
+    /// block are judged now, and say for themselves what they wait for.
+    async fn delay_no_longer(&self, held: &mut Held, asof: &Head) -> Result<(), LoopError> {
+        if !held.delayed_all {
+            return Ok(());
+        }
+        let mut tx = db::begin(&self.parts.pool).await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        sqlx::query(
+            "UPDATE watches SET delayed_reason = '', version = version + 1
+             WHERE chain = $1 AND status = 'included' AND block_number > $2 AND delayed_reason <> ''",
+        )
+        .bind(self.settings.name.as_str())
+        .bind(signed(asof.number))
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        held.note(fence);
+        held.delayed_all = false;
         Ok(())
     }
 
@@ -265,30 +292,31 @@ fn judge(page: &[Undecided], standings: Vec<Agreement<Standing>>, asof: &Head) -
                     }
                 }
             }
-            // Moved to a block that is not final: the heads will say so.
-            Agreement::Agreed { value: Standing::NotFinal, .. } => {}
             // All nodes are at the final block and none has it in its past, so where we saw it is not canonical. That
-            // ends nothing: it may land yet, and waits again.
-            Agreement::Agreed { value: Standing::NotSeen, .. } => {
+            // ends nothing: it may land yet, in a pool or a newer block it may be already, and waits again.
+            Agreement::Agreed { value: Standing::NotSeen | Standing::NotFinal, .. } => {
                 judged.gone.push(undecided.hash);
                 judged.events.push(Evidence { job, event: Event::Undone { block: undecided.block } });
             }
             Agreement::Disagreed { answers, conflicts } => {
-                let mut said: Vec<String> =
-                    answers.iter().map(|(node, value)| format!("{node} {}", tell(value))).collect();
-                said.extend(conflicts.iter().map(|(node, why)| format!("{node} {why}")));
-                judged
-                    .delayed
-                    .push((job, format!("nodes disagree as of block {}: {}", asof.number, said.join("; "))));
+                let mut said: Vec<_> =
+                    answers.iter().map(|(node, value)| (node.clone(), tell(value))).collect();
+                said.extend(conflicts);
+                let reason = format!("nodes disagree as of block {}: {}", asof.number, told(&said));
+                judged.delayed.push((job, reason));
             }
             Agreement::TooFew { needed, answers, silent } => {
-                let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
-                let (got, silent) = (answers.len(), silent.join("; "));
+                let (got, silent) = (answers.len(), told(&silent));
                 judged.delayed.push((job, format!("{got} of {needed} nodes needed have answered: {silent}")));
             }
         }
     }
     judged
+}
+
+/// What each of these nodes said, in one line.
+pub(super) fn told(said: &[(NodeName, String)]) -> String {
+    said.iter().map(|(node, why)| format!("{node} {why}")).collect::<Vec<_>>().join("; ")
 }
 
 fn tell(standing: &Standing) -> String {

@@ -1,22 +1,26 @@
 //! Nonces and windows used up by something else: the positive evidence that nothing of a round can land.
 //!
 //! On chains with nonces only the lowest waiting nonce of each sender is asked about: while that is open, all above it
-//! are. The answer must come from every configured node. One that lags, rests or has forgotten that part of the chain
-//! gives no answer, and then nothing is void.
+//! are. One that is used up in a way that decides nothing does not stand in the way of those above it. The answer must come from
+//! every configured node. One that lags, rests or has forgotten that part of the chain gives no answer, and then nothing is void.
 
 use std::time::Instant;
 
-use chain::{Agreement, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, Standing};
+use chain::{
+    Agreement, AssetRef, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, Standing,
+};
 use futures::future::join_all;
 use sqlx::Row as _;
 use types::{JobId, TxHash};
 
 use super::chain_loop::{ChainLoop, Held, LoopError};
 use super::follow::place_in;
+use super::settle::told;
 use crate::heads::repo::signed;
 use crate::watch::domain::Watch;
 use crate::watch::evidence::{self, Evidence};
-use crate::watch::{Event, State, WatchError, repo};
+use crate::watch::row::Stored;
+use crate::watch::{Event, Outcome, State, WatchError, repo};
 
 /// Bindings asked about in one look, each with a few questions to every node.
 const BATCH: i64 = 64;
@@ -24,14 +28,17 @@ const BATCH: i64 = 64;
 const AT_ONCE: usize = 8;
 /// The first step below the registered block when a nonce was used before that; each further one is four times as far.
 const FIRST_LOOKBACK: u64 = 64;
+/// How many blocks later an open nonce is noted again. Nodes that are no archives keep the state of about 128 blocks, and the
+/// search for whoever used a nonce up needs that of the block it begins at.
+const NOTED_EVERY: u64 = 8;
 
 impl ChainLoop {
     pub(super) async fn check_void(&self, held: &mut Held) -> Result<(), LoopError> {
         held.void_at = Instant::now() + self.parts.follow.void_check;
         let Some(asof) = held.asof.filter(|_| !held.halted) else { return Ok(()) };
-        let candidates = self.candidates(&asof, held.void_after).await?;
+        let candidates = self.candidates(held, &asof).await?;
         let is_last = i64::try_from(candidates.len()).is_ok_and(|count| count < BATCH);
-        held.forget_lookbacks(|job| candidates.contains(job), is_last && held.void_after.is_none());
+        held.forget_hints(|job| candidates.contains(job), is_last && held.void_after.is_none());
         let began = Instant::now();
         for some in candidates.chunks(AT_ONCE) {
             // Written down piece by piece, so that a look that is cut short was not for nothing.
@@ -52,6 +59,7 @@ impl ChainLoop {
     async fn check_some(&self, held: &mut Held, jobs: &[JobId], asof: &Head) -> Result<(), LoopError> {
         let mut asked = Vec::with_capacity(jobs.len());
         for job in jobs {
+            held.doubted.remove(job);
             let Some(stored) = repo::find(&self.parts.pool, *job).await? else { continue };
             if stored.watch.state != State::Waiting {
                 continue;
@@ -63,10 +71,8 @@ impl ChainLoop {
         let fates = join_all(asked.iter().map(|(_, question)| self.edge.fate(question)));
         let fates = self.while_asking(held, fates).await?;
         for ((stored, question), fate) in asked.iter().zip(fates) {
-            if matches!(fate, Agreement::Agreed { value: Fate::Open, .. })
-                && !stored.delayed_reason.is_empty()
-            {
-                self.delay(held, stored.watch.job, String::new()).await?;
+            if matches!(fate, Agreement::Agreed { value: Fate::Open, .. }) {
+                self.note_open(held, stored, asof).await?;
             }
             if self.take_fate(held, &stored.watch, question, fate).await? {
                 // The next nonce of that sender may be void too.
@@ -76,15 +82,16 @@ impl ChainLoop {
         Ok(())
     }
 
-    async fn candidates(&self, asof: &Head, after: Option<JobId>) -> Result<Vec<JobId>, WatchError> {
+    async fn candidates(&self, held: &Held, asof: &Head) -> Result<Vec<JobId>, WatchError> {
         let chain = self.settings.name.as_str();
-        let after = after.map(|job| job.as_uuid());
+        let after = held.void_after.map(|job| job.as_uuid());
         let rows = match self.edge.binding_kind() {
             BindingKind::Nonce => {
                 sqlx::query(include_str!("../../queries/void_nonces.sql"))
                     .bind(chain)
                     .bind(BATCH)
                     .bind(after)
+                    .bind(held.doubted.iter().map(JobId::as_uuid).collect::<Vec<_>>())
                     .fetch_all(&self.parts.pool)
                     .await?
             }
@@ -108,13 +115,44 @@ impl ChainLoop {
         let since = match self.edge.binding_kind() {
             BindingKind::Nonce => {
                 let named = named.filter(|number| *number > 0).min();
-                let since = named.unwrap_or(watch.since_block).min(watch.since_block);
-                since.saturating_sub(held.lookback.get(&watch.job).copied().unwrap_or(0))
+                match (watch.since_block, held.lookback.get(&watch.job).copied().unwrap_or(0)) {
+                    // No final block was known when the round began.
+                    (0, 0) => named.unwrap_or(0),
+                    (since, 0) => since,
+                    (since, back) => named.unwrap_or(since).min(since).saturating_sub(back),
+                }
             }
             BindingKind::Window => named.min()?,
         };
         let ours = watch.present().map(|tx| tx.hash).collect();
         Some(FateQuestion { closing: watch.closing()?, ours, asof: *asof, since })
+    }
+
+    /// Notes as of which block a round was open, and that it waits for no answer. What is open at a nonce is so at all above it.
+    async fn note_open(&self, held: &mut Held, stored: &Stored, asof: &Head) -> Result<(), LoopError> {
+        let watch = &stored.watch;
+        held.lookback.remove(&watch.job);
+        let Some(nonce) = watch.nonce() else {
+            return match stored.delayed_reason.as_str() {
+                "" => Ok(()),
+                _ => self.delay(held, watch.job, String::new()).await,
+            };
+        };
+        if stored.delayed_reason.is_empty() && watch.since_block.saturating_add(NOTED_EVERY) > asof.number {
+            return Ok(());
+        }
+        let mut tx = db::begin(&self.parts.pool).await?;
+        let fence = held.lease.fence_in(&mut tx).await?;
+        sqlx::query(include_str!("../../queries/void_open.sql"))
+            .bind(self.settings.name.as_str())
+            .bind(watch.effect.from.to_string())
+            .bind(signed(nonce))
+            .bind(signed(asof.number))
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        held.note(fence);
+        Ok(())
     }
 
     /// Whether the round was closed.
@@ -145,6 +183,7 @@ impl ChainLoop {
             }
             Agreement::Agreed { value: Fate::Foreign { hash, block }, .. } => {
                 if let Some(doubt) = self.doubt_foreign(held, watch, hash, &question.asof).await? {
+                    held.doubted.insert(job);
                     self.delay(held, job, doubt).await?;
                     return Ok(false);
                 }
@@ -172,8 +211,7 @@ impl ChainLoop {
                     let step = held.lookback.entry(job).or_insert(0);
                     *step = if question.since == 0 { 0 } else { step.saturating_mul(4).max(FIRST_LOOKBACK) };
                 }
-                let silent: Vec<String> = silent.iter().map(|(node, why)| format!("{node} {why}")).collect();
-                let (got, silent) = (answers.len(), silent.join("; "));
+                let (got, silent) = (answers.len(), told(&silent));
                 self.delay(held, job, format!("{got} nodes have said whether it can still land: {silent}"))
                     .await?;
                 Ok(false)
@@ -182,7 +220,7 @@ impl ChainLoop {
     }
 
     /// Why a transaction that is not known here does not prove the round void: it makes the very payment, so it is ours and we
-    /// were not told yet, or somebody restored an old database; or the nodes do not agree on what it does.
+    /// were not told yet, or somebody restored an old database; or the nodes do not agree on what it does, or do not tell.
     async fn doubt_foreign(
         &self,
         held: &mut Held,
@@ -197,8 +235,18 @@ impl ChainLoop {
                 "nodes do not agree on what {hash} does, which is final at the same nonce"
             )));
         };
-        Ok((settlement.effect == Effect::Paid)
-            .then(|| format!("transaction {hash}, which is not known here, has made the payment")))
+        let doubt = match settlement.effect {
+            Effect::Paid => "has made the payment".to_owned(),
+            // A token that takes a fee shows a payment of ours like this.
+            Effect::WrongAmount { moved } if watch.effect.asset != AssetRef::Native => {
+                format!("has brought the receiver {moved} of the token")
+            }
+            effect if Outcome::of(&effect, false).is_none() => {
+                format!("is final at the same nonce, and the nodes do not tell what it did: {effect:?}")
+            }
+            Effect::Reverted | Effect::NoEffect { .. } | Effect::WrongAmount { .. } => return Ok(None),
+        };
+        Ok(Some(format!("transaction {hash}, which is not known here, {doubt}")))
     }
 
     async fn close(&self, held: &mut Held, watch: &Watch, event: Event) -> Result<bool, LoopError> {

@@ -208,6 +208,12 @@ impl Desk {
         self.watches.put(PutWatch { job, withdrawal, chain: chain_name(), effect, transactions }).await
     }
 
+    /// Makes it as if the job's transactions had been waiting for two hours.
+    pub(crate) async fn age(&self, job: JobId) {
+        let aged = "UPDATE watches SET waiting_since = now() - interval '2 hours', check_due_at = now() WHERE job_id = $1";
+        sqlx::query(aged).bind(job.as_uuid()).execute(&self.pool).await.unwrap();
+    }
+
     pub(crate) async fn status(&self, job: JobId) -> &'static str {
         self.watches.get(job).await.unwrap().watch.status()
     }

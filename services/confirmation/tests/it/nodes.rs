@@ -132,16 +132,25 @@ async fn a_node_that_is_away_delays_the_verdict_and_shows() {
     second.refuse().await;
     desk.send(&paid).await;
     desk.mine(u64::from(DEPTH) + 5).await;
+    let newer = desk.sign(1, to, 6, &[]).await;
+    let fresh = desk.put(native(to, 6), vec![newer.watched()]).await;
+    desk.send(&newer).await;
+    desk.mine(1).await;
     for _ in 0..3 {
         tick(&mut replica).await;
     }
-    assert!(desk.kinds(job).await.is_empty());
+    for job in [job, fresh] {
+        assert!(desk.kinds(job).await.is_empty());
+        let told = desk.delayed(job).await;
+        assert!(told.contains("1 of 2 nodes needed") && told.contains(&second.url()), "{told:?}");
+    }
     let standing = desk.chains.standings().await.unwrap().remove(0);
     let problems: Vec<&str> = standing.nodes.iter().map(|node| node.problem.as_str()).collect();
     assert_eq!(problems.iter().filter(|problem| problem.is_empty()).count(), 1, "{problems:?}");
     second.pass().await;
     tick_until("the verdict", &mut replica, async || !desk.kinds(job).await.is_empty()).await;
     assert_eq!(desk.kinds(job).await, ["settled"]);
+    assert_eq!((desk.status(fresh).await, desk.delayed(fresh).await), ("included", String::new()));
 }
 
 #[tokio::test]

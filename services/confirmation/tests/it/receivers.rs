@@ -11,6 +11,7 @@ use proto::intent::v1::{RecordProgressRequest, RecordProgressResponse};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
@@ -34,13 +35,12 @@ pub(crate) struct Receivers {
 
 pub(crate) async fn serve(inbox: SharedInbox) -> Receivers {
     let stop = CancellationToken::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpIncoming::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
-    drop(listener);
     let server = tonic::transport::Server::builder()
         .add_service(ExecutionStub(inbox.clone()))
         .add_service(ProgressStub(inbox))
-        .serve_with_shutdown(address, stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(listener, stop.clone().cancelled_owned());
     tokio::spawn(server);
     Receivers { url: format!("http://{address}"), _stop: stop.drop_guard() }
 }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use confirmation::config::Follow;
 use proto::execution::v1::verdict::Finding;
+use serde_json::json;
+use testkit::{FaultProxy, Rule, Upset};
 
-use crate::desk::{DEPTH, Desk, native, stranger, tick};
+use crate::desk::{DEPTH, Desk, account, native, stranger, tick};
 
 #[tokio::test]
 async fn a_reorg_below_the_depth_reopens_and_the_payment_settles_once_at_its_new_height() {
@@ -109,6 +111,40 @@ async fn a_reorg_that_a_restarted_replica_finds_reopens_too() {
     let mut restarted = desk.replica("two");
     tick(&mut restarted).await;
     assert_eq!(desk.kinds(job).await, ["reopened"]);
+}
+
+#[tokio::test]
+async fn a_payment_whose_block_was_undone_unseen_waits_again_though_a_pool_still_has_it() {
+    let mut desk = Desk::new().await;
+    let node = FaultProxy::http(desk.chain.address()).await;
+    let url = node.url();
+    desk.settle_in(|settings| settings.nodes = vec![url]).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let paid = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![paid.watched()]).await;
+    desk.send(&paid).await;
+    desk.mine(1).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.status(job).await, "included");
+    replica.release().await.unwrap();
+    // What was remembered of the chain is gone, as after a long time without anybody who followed it.
+    sqlx::query("DELETE FROM heads").execute(&desk.pool).await.unwrap();
+    desk.reorg(1).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    let pending = json!({
+        "hash": paid.hash.to_string(), "from": account(0).to_string(), "to": to.to_string(), "nonce": "0x0",
+        "value": "0x5", "input": "0x", "gasPrice": "0x1", "blockHash": null, "blockNumber": null,
+    });
+    node.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(pending)));
+    let mut later = desk.replica("two");
+    tick(&mut later).await;
+    assert_eq!((desk.status(job).await, desk.kinds(job).await), ("waiting", vec!["reopened"]));
+    node.pass().await;
+    desk.send(&paid).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut later).await;
+    assert_eq!(desk.kinds(job).await, ["reopened", "settled"]);
 }
 
 #[tokio::test]

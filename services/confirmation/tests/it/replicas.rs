@@ -1,10 +1,8 @@
 //! Several replicas, crashes, and a database that goes away.
 
-use std::time::Duration;
-
-use confirmation::config::Follow;
 use confirmation::watch::WatchError;
 use confirmation::worker::{LoopError, Ticked};
+use testkit::{FaultProxy, Hold, Rule, Upset};
 
 use crate::desk::{DEPTH, Desk, native, stranger, tick, tick_until};
 
@@ -33,19 +31,15 @@ async fn two_replicas_give_one_verdict() {
 #[tokio::test]
 async fn a_replica_that_was_paused_past_its_lease_writes_nothing() {
     let desk = Desk::new().await;
-    let short = Follow { lease: Duration::from_millis(300), retry: Duration::ZERO, ..Follow::default() };
-    let mut paused = desk.replica_with("paused", short);
+    let mut paused = desk.replica("paused");
     let to = stranger();
     let paid = desk.sign(0, to, 5, &[]).await;
     let job = desk.put(native(to, 5), vec![paid.watched()]).await;
     tick(&mut paused).await;
     let mut other = desk.replica("other");
-    tick_until("the lease has ended", &mut other, async || {
-        let owner: Option<String> =
-            sqlx::query_scalar("SELECT lease_owner FROM chain_loops").fetch_one(&desk.pool).await.unwrap();
-        owner.as_deref() == Some("other")
-    })
-    .await;
+    assert_eq!(other.tick().await.unwrap(), Ticked::NotOurs);
+    sqlx::query("UPDATE chain_loops SET lease_until = now()").execute(&desk.pool).await.unwrap();
+    tick(&mut other).await;
     desk.send(&paid).await;
     desk.mine(u64::from(DEPTH) + 1).await;
     // It comes back with an old token and new evidence.
@@ -55,6 +49,25 @@ async fn a_replica_that_was_paused_past_its_lease_writes_nothing() {
     tick(&mut other).await;
     assert_eq!(desk.kinds(job).await, ["settled"]);
     assert_eq!(paused.tick().await.unwrap(), Ticked::NotOurs);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_stopped_while_a_node_keeps_it_waiting_leaves_the_chain_to_others_at_once() {
+    let mut desk = Desk::new().await;
+    let node = FaultProxy::http(desk.chain.address()).await;
+    let url = node.url();
+    desk.settle_in(|settings| settings.nodes = vec![url]).await;
+    let (mut one, mut two) = (desk.replica("one"), desk.replica("two"));
+    tick(&mut one).await;
+    let hold = Hold::new();
+    node.rule(Rule::on("eth_getBlockByNumber", Upset::Held(hold.clone())));
+    tokio::select! {
+        ticked = one.tick() => panic!("it did not wait: {ticked:?}"),
+        () = hold.caught(1) => {}
+    }
+    one.release().await.unwrap();
+    hold.release();
+    assert_ne!(two.tick().await.unwrap(), Ticked::NotOurs);
 }
 
 #[tokio::test]

@@ -139,6 +139,11 @@ async fn a_payment_is_watched_settled_and_told_to_both() {
     assert_eq!(again.status(), wire::WatchStatus::Settled);
     let got =
         operator.get_watch(wire::GetWatchRequest { job_id: job.to_string() }).await.unwrap().into_inner();
+    let kinds: Vec<&str> = got.observations.iter().map(|seen| seen.kind.as_str()).collect();
+    assert_eq!(kinds, ["seen", "final"]);
+    assert!(
+        got.observations.iter().all(|seen| seen.tx_hash == paid.hash.to_string() && seen.block_number > 0)
+    );
     let got = got.watch.unwrap();
     assert_eq!((got.tx_hash, got.confirmations), (paid.hash.to_string(), u64::from(DEPTH) + 1));
     let heads = operator.list_heads(wire::ListHeadsRequest {}).await.unwrap().into_inner().heads;

@@ -184,6 +184,101 @@ async fn every_nonce_a_foreign_wallet_used_is_found_one_after_the_other() {
 }
 
 #[tokio::test]
+async fn a_foreign_transaction_of_which_nobody_tells_what_it_did_proves_nothing() {
+    let mut desk = Desk::new().await;
+    let node = FaultProxy::http(desk.chain.address()).await;
+    let url = node.url();
+    desk.settle_in(|settings| settings.nodes = vec![url]).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let ours = desk.sign(0, to, 5, &[]).await;
+    let job = desk.put(native(to, 5), vec![ours.watched()]).await;
+    tick(&mut replica).await;
+    desk.send(&desk.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    // There is a receipt, and not the transaction itself, without which nobody can tell who got what.
+    node.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(serde_json::Value::Null)));
+    tick_until("it says so", &mut replica, async || desk.delayed(job).await.contains("do not tell")).await;
+    assert!(desk.kinds(job).await.is_empty());
+    node.pass().await;
+    tick_until("the verdict", &mut replica, async || desk.kinds(job).await == ["void"]).await;
+}
+
+#[tokio::test]
+async fn a_payment_that_a_token_took_its_fee_from_is_never_called_foreign() {
+    let desk = Desk::new().await;
+    let token = desk.token("FeeToken", &[]).await;
+    let mut replica = desk.replica("one");
+    let (to, data) = (stranger(), |to| call_data("a9059cbb", to, 1_000));
+    let told = desk.sign(0, token, 0, &data(to)).await;
+    let untold = desk.sign(0, token, 0, &[data(to), vec![0]].concat()).await;
+    let job = desk.put(token_transfer(token, to, 1_000), vec![told.watched()]).await;
+    desk.send(&untold).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it says so", &mut replica, async || {
+        desk.delayed(job).await.contains("has brought the receiver 990")
+    })
+    .await;
+    assert!(desk.kinds(job).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_nonce_in_doubt_does_not_keep_those_above_it_from_being_asked_about() {
+    let desk = Desk::new().await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let first = desk.sign(0, to, 5, &[]).await;
+    let doubted = desk.put(native(to, 5), vec![first.watched()]).await;
+    let second = desk.sign(1, to, 6, &[]).await;
+    let void = desk.put(native(to, 6), vec![second.watched()]).await;
+    let third = desk.sign(2, to, 7, &[]).await;
+    let open = desk.put(native(to, 7), vec![third.watched()]).await;
+    // The first one's payment, of which nobody has told; and somebody else's.
+    desk.send(&desk.sign_at(0, to, 5, 3_000_000_000).await).await;
+    desk.send(&desk.sign(1, stranger(), 1, &[]).await).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick_until("the verdict", &mut replica, async || desk.kinds(void).await == ["void"]).await;
+    assert!(desk.delayed(doubted).await.contains("has made the payment"));
+    tick(&mut replica).await;
+    assert_eq!((desk.status(doubted).await, desk.status(open).await), ("waiting", "waiting"));
+    assert_eq!(desk.delayed(open).await, "");
+}
+
+#[tokio::test]
+async fn the_search_begins_where_a_nonce_was_last_known_to_be_open() {
+    let mut desk = Desk::new().await;
+    let node = FaultProxy::http(desk.chain.address()).await;
+    let url = node.url();
+    desk.settle_in(|settings| settings.nodes = vec![url]).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let mut jobs = Vec::new();
+    for nonce in 0..2 {
+        let ours = desk.sign(nonce, to, 5, &[]).await;
+        jobs.push(desk.put(native(to, 5), vec![ours.watched()]).await);
+    }
+    tick(&mut replica).await;
+    desk.mine(200).await;
+    tick(&mut replica).await;
+    let (open_at, asked) = (desk.height().await - u64::from(DEPTH), node.seen(COUNT).len());
+    for nonce in 0..2 {
+        desk.send(&desk.sign(nonce, stranger(), 1, &[]).await).await;
+    }
+    desk.mine(u64::from(DEPTH) + 3).await;
+    tick_until("both are void", &mut replica, async || {
+        desk.status(jobs[0]).await == "void" && desk.status(jobs[1]).await == "void"
+    })
+    .await;
+    // Most nodes keep the state of recent blocks only.
+    for question in &node.seen(COUNT)[asked..] {
+        let number = question[1].as_str().unwrap().trim_start_matches("0x");
+        assert!(u64::from_str_radix(number, 16).unwrap() >= open_at, "{question} is older than {open_at}");
+    }
+}
+
+const COUNT: &str = "eth_getTransactionCount";
+
+#[tokio::test]
 async fn nothing_is_void_while_a_node_lags() {
     let mut desk = Desk::new().await;
     let lagging = FaultProxy::http(desk.chain.address()).await;

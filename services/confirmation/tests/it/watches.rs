@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use confirmation::watch::WatchError;
 use confirmation::watch::list::Query;
+use confirmation::watch::{NewTx, WatchError};
 use proto::execution::v1::verdict::Finding;
 use types::JobId;
 
-use crate::desk::{Desk, chain_name, native, seconds, stranger, tick, tick_until};
+use crate::desk::{DEPTH, Desk, chain_name, native, seconds, stranger, tick};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
 async fn the_same_watch_twice_and_at_once_is_one_watch() {
@@ -48,20 +50,48 @@ async fn a_job_cannot_be_watched_for_something_else() {
 #[tokio::test]
 async fn a_watch_that_waits_too_long_is_reported_again_and_again_and_never_ended() {
     let mut desk = Desk::new().await;
-    desk.settle_in(|settings| settings.stuck_after = Some(Duration::from_secs(1))).await;
+    desk.settle_in(|settings| settings.stuck_after = Some(HOUR)).await;
     let mut replica = desk.replica("one");
     let to = stranger();
     let signed = desk.sign(0, to, 5, &[]).await;
     let job = desk.put(native(to, 5), vec![signed.watched()]).await;
     tick(&mut replica).await;
-    assert!(desk.kinds(job).await.is_empty());
-    tick_until("two notices", &mut replica, async || desk.kinds(job).await.len() >= 2).await;
+    for notices in 0..3 {
+        assert_eq!(desk.kinds(job).await.len(), notices);
+        desk.age(job).await;
+        tick(&mut replica).await;
+    }
     for finding in desk.verdicts(job).await {
         let Finding::Stuck(stuck) = finding else { panic!("{finding:?}") };
         assert_eq!(stuck.tx_hash, signed.hash.to_string());
-        assert!(seconds(&stuck.waited.unwrap()).num_seconds() >= 1);
+        assert!(seconds(&stuck.waited.unwrap()).num_hours() >= 2);
     }
     assert_eq!(desk.status(job).await, "waiting");
+}
+
+#[tokio::test]
+async fn what_nothing_can_ever_rule_out_says_so_instead_of_being_reported_for_ever() {
+    let mut desk = Desk::new().await;
+    desk.settle_in(|settings| settings.stuck_after = Some(HOUR)).await;
+    let mut replica = desk.replica("one");
+    let to = stranger();
+    let signed = desk.sign(0, to, 5, &[]).await;
+    // As it is when another system sent it: nothing but its hash is known.
+    let imported = NewTx { nonce: None, proven: false, ..signed.watched() };
+    let job = desk.put(native(to, 5), vec![imported]).await;
+    tick(&mut replica).await;
+    assert_eq!(desk.delayed(job).await, "", "it is not overdue yet");
+    for _ in 0..2 {
+        desk.age(job).await;
+        tick(&mut replica).await;
+        let told = desk.delayed(job).await;
+        assert!(told.contains("neither its nonce nor an expiration is known"), "{told:?}");
+    }
+    assert!(desk.kinds(job).await.is_empty(), "there is nothing that execution could do");
+    desk.send(&signed).await;
+    desk.mine(u64::from(DEPTH) + 1).await;
+    tick(&mut replica).await;
+    assert_eq!((desk.kinds(job).await, desk.delayed(job).await), (vec!["settled"], String::new()));
 }
 
 #[tokio::test]
