@@ -173,7 +173,7 @@ impl Fees {
         let mut total: u64 = 0;
         for source in sources {
             let Some(cursor) = self.ranges.cursor(source.name()).await? else { continue };
-            let above = self.events.count_from(source, cursor.done_before).await?;
+            let above = self.events.count(source, cursor.done_before..=u64::MAX).await?;
             total = total.saturating_add(cursor.events).saturating_add(above);
         }
         Ok(total)

@@ -201,11 +201,15 @@ impl EventRepo {
         Ok(fees.count_documents(doc! { "_id": ids }).max_time(SEARCH_LIMIT).await?)
     }
 
-    /// The same for one of several contracts of a chain.
-    pub(crate) async fn count_from(&self, source: &Source, from: u64) -> Result<u64, StoreError> {
+    /// How many events of a source lie in these blocks.
+    pub(crate) async fn count(
+        &self,
+        source: &Source,
+        blocks: RangeInclusive<u64>,
+    ) -> Result<u64, StoreError> {
         let place = place(source);
         let rows = self.store.collection::<Document>(place.collection);
-        Ok(rows.count_documents(place.blocks(&(from..=u64::MAX))).max_time(SEARCH_LIMIT).await?)
+        Ok(rows.count_documents(place.blocks(&blocks)).max_time(SEARCH_LIMIT).await?)
     }
 
     /// The range that holds the event with this many before it, and how many lie before the range.

@@ -1,7 +1,9 @@
 //! Typed questions to one node. Never decides which node to ask or whether an answer is whole.
 
+use std::future::Future;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bytes, U64};
 use chain::NodeError;
@@ -11,6 +13,10 @@ use serde_json::{Value, json};
 
 use super::refusal::{Refusal, refusal};
 use super::wire::{Header, WireBody, WireLog, WireReceipt};
+
+/// Longest wait for a head or an identity. All nodes are asked for theirs before anything is read: one that hangs must not hold
+/// up the others for as long as the logs of a large range may take.
+const SMALL_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whose events are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +51,7 @@ pub(crate) struct LogClient {
 
 impl NodeClient for LogClient {
     async fn verify(&self) -> Result<(), NodeError> {
-        let found: U64 = self.rpc.call("eth_chainId", json!([])).await?;
+        let found: U64 = soon(self.rpc.call("eth_chainId", json!([]))).await?;
         if found == U64::from(self.chain_id) {
             return Ok(());
         }
@@ -60,13 +66,14 @@ impl LogClient {
 
     /// The newest block, as the node says.
     pub(crate) async fn head(&self) -> Result<Header, NodeError> {
-        let latest: Option<Header> = self.rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
+        let latest: Option<Header> =
+            soon(self.rpc.call("eth_getBlockByNumber", json!(["latest", false]))).await?;
         latest.ok_or_else(|| malformed("no latest block"))
     }
 
     /// `None` when the node has no such block, for instance because it lags.
     pub(crate) async fn header(&self, number: u64) -> Result<Option<Header>, NodeError> {
-        self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false])).await
+        soon(self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false]))).await
     }
 
     /// Headers of these blocks up to the first that the node does not have.
@@ -159,6 +166,13 @@ impl LogClient {
     pub(crate) async fn code(&self, address: Address) -> Result<Bytes, NodeError> {
         self.rpc.call("eth_getCode", json!([address, "latest"])).await
     }
+}
+
+/// A small answer, or none.
+async fn soon<T>(answer: impl Future<Output = Result<T, NodeError>>) -> Result<T, NodeError> {
+    let after_ms = u64::try_from(SMALL_ANSWER_LIMIT.as_millis()).unwrap_or(u64::MAX);
+    let answer = tokio::time::timeout(SMALL_ANSWER_LIMIT, answer).await;
+    answer.unwrap_or(Err(NodeError::Timeout { after_ms }))
 }
 
 pub(super) fn malformed(reason: &str) -> NodeError {

@@ -34,6 +34,8 @@ pub(crate) struct GivenBack {
     pub(crate) pause_ms: u64,
     pub(crate) counts: bool,
     pub(crate) parked: bool,
+    /// Whether something is stored for it that must go.
+    pub(crate) exact: bool,
 }
 
 /// What a look for the next range gave.
@@ -339,6 +341,7 @@ impl RangeRepo {
             "attempts": attempts,
             // What was stored before the failure is there, whatever the count of attempts says.
             "reopened": true,
+            "exact": { "$or": ["$exact", back.exact] },
             "error": literal(back.error.as_str()),
             "notBefore": { "$add": ["$$NOW", number(back.pause_ms)] },
             "updatedAt": "$$NOW",

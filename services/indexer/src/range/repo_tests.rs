@@ -62,7 +62,8 @@ async fn a_range_above_the_head_waits_until_the_head_is_there() {
     let below = claim(&ranges, 60_000).await;
     let above = claim(&ranges, 60_000).await;
     for job in [&below, &above] {
-        let back = GivenBack { error: "behind".to_owned(), pause_ms: 0, counts: false, parked: false };
+        let back =
+            GivenBack { error: "behind".to_owned(), pause_ms: 0, counts: false, parked: false, exact: false };
         assert!(ranges.give_back(job, &back).await.unwrap());
     }
     let second = owner("second", 60_000);

@@ -1,15 +1,19 @@
 //! Undoing what a reorganisation took back.
 //!
+//! The run is always set back to the end of a range whose last block is canonical, and watchers are told of everything above it:
+//! so whatever changes below that end later shows in the run, and is undone and told in its turn.
+//!
 //! The decision is one compare-and-set on the cursor (`undoing`): from then on no range is handed out and the run stands still.
 //! Carrying it out is one transaction, which any worker may repeat: ranges above the fork are opened again under a new fence,
 //! their events deleted, the run set back, and the reorganisation filed under the next epoch, by which watchers find it.
 
 use futures::TryStreamExt as _;
-use mongodb::bson::{Bson, Document, doc, to_document};
+use mongodb::bson::{Bson, DateTime, Document, doc, to_document};
 
-use super::domain::{Cursor, Undoing, UndoneBlock, job_id};
+use super::domain::{Cursor, Job, Undoing, UndoneBlock, job_id};
 use super::repo::RangeRepo;
 use crate::event::EventRepo;
+use crate::node::Header;
 use crate::source::Source;
 use crate::store::{Store, StoreError, block, number};
 
@@ -25,17 +29,71 @@ impl Undo {
         Self { ranges: RangeRepo::new(store.clone()), events: EventRepo::new(store.clone()), store }
     }
 
-    /// Decides that everything above `fork` is undone. `lowest` is the lowest range that reaches above it. `false` when somebody
-    /// else decided something meanwhile.
+    /// Parts a finished range behind `fork`, one of its blocks that is still canonical, so that only the second part is undone;
+    /// gives that part. The ledger says the same before and after. Without transactions it stays whole, and is undone whole.
+    /// `None` when the range changed meanwhile.
+    pub(crate) async fn part(
+        &self,
+        source: &Source,
+        job: &Job,
+        fork: &Header,
+    ) -> Result<Option<Job>, StoreError> {
+        let jobs = self.store.jobs();
+        let mut tx = self.store.begin().await?;
+        if !tx.is_atomic() {
+            return Ok(Some(job.clone()));
+        }
+        let (kept_to, kept_hash) = (fork.number(), fork.hash.to_string());
+        let dead_blocks = usize::try_from(job.to.saturating_sub(kept_to)).unwrap_or(usize::MAX);
+        let (kept_hashes, dead_hashes) = job.hashes.split_at(job.hashes.len().saturating_sub(dead_blocks));
+        let kept_count = self.events.count(source, job.from..=kept_to).await?;
+        let dead = Job {
+            id: job_id(&job.source, kept_to.saturating_add(1)),
+            from: kept_to.saturating_add(1),
+            parent_hash: kept_hash.clone(),
+            count: job.count.saturating_sub(kept_count),
+            before: job.before.map(|before| before.saturating_add(kept_count)),
+            hashes: dead_hashes.to_vec(),
+            ..job.clone()
+        };
+        let same = doc! {
+            "_id": &job.id, "fence": job.fence, "status": "completed", "toBlock": number(job.to),
+        };
+        let Some(mut row) = jobs.find_one(same.clone()).await? else { return Ok(None) };
+        let kept = doc! { "$set": {
+            "toBlock": number(kept_to),
+            "toHash": &kept_hash,
+            "toTime": DateTime::from_millis(number(fork.time().saturating_mul(1000))),
+            "count": number(kept_count),
+            "hashes": kept_hashes,
+        } };
+        if tx.update_one(&jobs, same, kept).await? == 0 {
+            return Ok(None);
+        }
+        // What else the ledger knows of the whole, its end above all, holds for this part.
+        row.remove("_id");
+        row.extend(doc! {
+            "fromBlock": number(dead.from),
+            "fromHash": dead.hashes.first(),
+            "parentHash": &dead.parent_hash,
+            "count": number(dead.count),
+            "before": dead.before.map(number),
+            "hashes": &dead.hashes,
+        });
+        tx.put(&jobs, &dead.id, row).await?;
+        tx.commit().await?;
+        Ok(Some(dead))
+    }
+
+    /// Decides that everything from `lowest` on, a range of the run, is undone. `false` when somebody else decided something
+    /// meanwhile.
     pub(crate) async fn begin(
         &self,
         source: &Source,
         cursor: &Cursor,
-        fork: Option<u64>,
-        lowest: &super::Job,
+        lowest: &Job,
     ) -> Result<bool, StoreError> {
-        let above = fork.map_or(0, |fork| fork.saturating_add(1));
-        let undone = self.events.blocks_with_events(source, above, cursor.done_before).await?;
+        let undone = self.events.blocks_with_events(source, lowest.from, cursor.done_before).await?;
         let undone: Vec<UndoneBlock> = undone
             .into_iter()
             .map(|(number_, hash)| UndoneBlock { number: number(number_), hash: hash.to_string() })
@@ -43,7 +101,7 @@ impl Undo {
         let starts_source = lowest.from <= source.spec.start_block;
         let undoing = Undoing {
             epoch: cursor.epoch + 1,
-            fork: fork.map_or(-1, number),
+            fork: lowest.from.checked_sub(1).map_or(-1, number),
             from: number(lowest.from),
             parent_hash: (!starts_source).then(|| lowest.parent_hash.clone()),
             before: number(lowest.before.unwrap_or(0)),
@@ -105,7 +163,7 @@ impl Undo {
     fn filed(&self, source: &Source, undoing: &Undoing) -> Result<Document, StoreError> {
         let mut filed = to_document(undoing).map_err(|error| StoreError::Damaged(error.to_string()))?;
         filed.insert("source", source.name());
-        filed.insert("at", mongodb::bson::DateTime::now());
+        filed.insert("at", DateTime::now());
         Ok(filed)
     }
 

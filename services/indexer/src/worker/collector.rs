@@ -182,6 +182,11 @@ impl Collector {
         if self.guard.look(&reading, heads.agreed).await? {
             tracing::debug!(source = name, "undone");
         }
+        // Before anything is claimed: what is claimed again and again must not keep it from being done.
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(PARK_EVERY) {
+            self.park().await?;
+        }
         let again =
             self.store.retry("claim again", || self.ranges.claim_again(name, &self.owner, head)).await?;
         if let Some(job) = again {
@@ -207,11 +212,8 @@ impl Collector {
             }
         };
         self.note(head).await?;
-        self.rounds = self.rounds.wrapping_add(1);
-        if job.is_none() || self.rounds.is_multiple_of(PARK_EVERY) {
-            self.park().await?;
-        }
         if job.is_none() {
+            self.park().await?;
             // A worker that died between completing a range and pushing the run left that to whoever is idle.
             self.guard.advance(&reading).await?;
             self.index().await?;
@@ -290,6 +292,9 @@ impl Collector {
         }
         self.checkpoints.pass("indexer.after_store").await;
         let count = gathered.boundary.count;
+        if settled && job.tried_before() {
+            self.check_stored(job, count).await?;
+        }
         let exchange = (!settled).then_some(&gathered.batch);
         if !self.store.retry("complete", || self.complete(job, &gathered.boundary, exchange)).await? {
             return Err(Fault::Lost);
@@ -318,6 +323,14 @@ impl Collector {
             self.store.retry("insert events", || events.insert(batch)).await?;
         }
         Ok(())
+    }
+
+    /// An earlier attempt may have stored events of a branch that died since, deeper than anything should. They have ids of their
+    /// own, so writing what was read leaves them where they are.
+    async fn check_stored(&self, job: &Job, read: u64) -> Result<(), Fault> {
+        let Reading { events, source, .. } = &*self.reading;
+        let stored = self.store.retry("count events", || events.count(source, job.from..=job.to)).await?;
+        if stored == read { Ok(()) } else { Err(Fault::Leftovers { stored, read }) }
     }
 
     /// Stage 5, with stage 4 in the same transaction for what is not final. `false` when the range is no longer ours.
@@ -378,7 +391,8 @@ impl Collector {
         metrics::counter!("bursar_indexer_failed_ranges_total", "source" => source, "kind" => kind)
             .increment(1);
         let parked = counts && job.attempts >= self.owner.max_attempts;
-        let back = GivenBack { error: text.clone(), pause_ms: pause, counts, parked };
+        let exact = matches!(error, Fault::Leftovers { .. });
+        let back = GivenBack { error: text.clone(), pause_ms: pause, counts, parked, exact };
         let given =
             self.store.retry("give back", || self.ranges.give_back(job, &back)).await.map_err(Fatal)?;
         if given && parked {
@@ -394,7 +408,8 @@ impl Collector {
         if self.indexed || self.mode != Mode::Realtime {
             return Ok(());
         }
-        let Some(cursor) = self.ranges.cursor(name).await? else { return Ok(()) };
+        let cursor = self.store.retry("read the cursor", || self.ranges.cursor(name)).await?;
+        let Some(cursor) = cursor else { return Ok(()) };
         self.indexed = cursor.indexed;
         let due = !cursor.indexed && cursor.lag() <= self.reading.batch;
         if due && !self.reading.indexing.swap(true, Ordering::SeqCst) {

@@ -19,6 +19,10 @@ pub(crate) enum Fault {
     Decode(#[from] DecodeError),
     #[error("the range belongs to another worker now")]
     Lost,
+    #[error(
+        "{stored} events are stored for the range and {read} were read: it is read again, and all of it replaced"
+    )]
+    Leftovers { stored: u64, read: u64 },
     #[error("the chain shares none of the newest {0} blocks: it is another one than was read before")]
     AnotherChain(u64),
 }
@@ -31,7 +35,7 @@ impl Fault {
             Self::Node(error) => error.is_transient(),
             Self::Read(error) => error.is_transient(),
             Self::Decode(_) | Self::AnotherChain(_) => false,
-            Self::Lost => true,
+            Self::Lost | Self::Leftovers { .. } => true,
         }
     }
 }

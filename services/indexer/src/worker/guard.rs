@@ -100,18 +100,18 @@ impl Guard {
             Some(found) if found == *hash => return Ok(false),
             Some(_) => {}
         }
-        let Some((fork, lowest)) = self.fork(reading, cursor).await? else { return Ok(false) };
+        let Some(lowest) = self.lowest_dead(reading, cursor).await? else { return Ok(false) };
+        let Some(lowest) = self.beyond_fork(reading, lowest).await? else { return Ok(false) };
         let source = &reading.source;
-        let begun =
-            self.store.retry("begin an undo", || self.undo.begin(source, cursor, fork, &lowest)).await?;
+        let begun = self.store.retry("begin an undo", || self.undo.begin(source, cursor, &lowest)).await?;
         if begun {
             self.store.retry("finish an undo", || self.undo.finish(source)).await?;
         }
         Ok(begun)
     }
 
-    /// The last block that is still canonical, and the lowest range that reaches above it.
-    async fn fork(&self, reading: &Reading, cursor: &Cursor) -> Result<Option<(Option<u64>, Job)>, Fault> {
+    /// The lowest range of the run whose last block is not canonical.
+    async fn lowest_dead(&self, reading: &Reading, cursor: &Cursor) -> Result<Option<Job>, Fault> {
         let mut lowest: Option<Job> = None;
         let mut below = cursor.done_before;
         'down: loop {
@@ -140,16 +140,21 @@ impl Guard {
                 }
             }
         }
-        let Some(lowest) = lowest else { return Ok(None) };
-        let mut fork = lowest.from.checked_sub(1);
-        // Within the lowest range the ledger may know single hashes; what they show to be canonical stays.
+        Ok(lowest)
+    }
+
+    /// The part of that range above the fork. Within the range the ledger may know single hashes; what they show to be
+    /// canonical stays. `None` when the range changed meanwhile.
+    async fn beyond_fork(&self, reading: &Reading, lowest: Job) -> Result<Option<Job>, Fault> {
+        let source = &reading.source;
         for number in (lowest.from..lowest.to).rev() {
             let Some(known) = lowest.hash_of(number) else { break };
-            if self.hash_at(reading, number).await?.is_some_and(|found| found == known) {
-                fork = Some(number);
-                break;
+            let found = reading.reader.nodes.canonical(number).await?;
+            if let Some(fork) = found.filter(|header| header.hash.to_string() == known) {
+                let parted = || self.undo.part(source, &lowest, &fork);
+                return Ok(self.store.retry("part a range", parted).await?);
             }
         }
-        Ok(Some((fork, lowest)))
+        Ok(Some(lowest))
     }
 }

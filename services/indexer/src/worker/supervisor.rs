@@ -61,10 +61,12 @@ impl Supervisor {
         let mut running: BTreeMap<String, Running> = BTreeMap::new();
         let mut outcome = Ok(());
         while !stop.is_cancelled() {
-            match self.sources.all().await {
-                Ok(sources) => self.adjust(&mut running, sources, &stop).await,
+            let listed = self.store.retry("list sources", || self.sources.all());
+            match stop.run_until_cancelled(listed).await {
+                None => break,
+                Some(Ok(sources)) => self.adjust(&mut running, sources, &stop).await,
                 // The workers have retries of their own; new sources can wait.
-                Err(error) => {
+                Some(Err(error)) => {
                     tracing::warn!(error = rpc::error::chain(&error), "sources could not be listed");
                 }
             }

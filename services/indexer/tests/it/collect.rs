@@ -107,6 +107,38 @@ async fn several_chains_sources_and_processes_leave_no_hole_and_no_double() {
     second.stop().await;
 }
 
+/// Has every range with events read again, as after a failed attempt.
+async fn read_again(jobs: &mongodb::Collection<Document>) {
+    let again = doc! {
+        "$set": { "status": "pending", "open": true, "attempts": 0_i64, "reopened": true },
+        "$inc": { "fence": 1_i64 },
+    };
+    jobs.update_many(doc! { "status": "completed", "count": { "$gt": 0 } }, again).await.unwrap();
+    wait_for("every range to be read again", LONG, || async {
+        jobs.count_documents(doc! { "open": true }).await.unwrap() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_an_earlier_attempt_stored_of_a_dead_branch_goes_even_below_finality() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(20).await;
+    world.chain.mine(20).await;
+    let indexing = Settings { finality: 5, ..world.settings(&database) }.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    let rows = database.database().await;
+    let events = rows.collection::<Document>("feeEvents");
+    // The same event in a block of the same number and another hash.
+    let mut dead = events.find_one(doc! {}).sort(doc! { "_id": 1 }).await.unwrap().unwrap();
+    let Some(mongodb::bson::Bson::Binary(id)) = dead.get_mut("_id") else { panic!("{dead}") };
+    id.bytes[20] ^= 1;
+    events.insert_one(&dead).await.unwrap();
+    read_again(&rows.collection("blockJobs")).await;
+    world.assert_stored(&database).await;
+    indexing.stop().await;
+}
+
 #[tokio::test]
 async fn a_finished_range_that_is_read_again_mends_what_differs_and_leaves_the_rest() {
     let (world, database) = (World::new().await, testkit::mongo().await);
@@ -125,15 +157,7 @@ async fn a_finished_range_that_is_read_again_mends_what_differs_and_leaves_the_r
     events.delete_one(id(&newest)).await.unwrap();
     events.update_one(id(&oldest), doc! { "$set": { "integratorFee": "31337" } }).await.unwrap();
     profile(&database_, "feeEvents").await;
-    let again = doc! {
-        "$set": { "status": "pending", "open": true, "attempts": 0_i64, "reopened": true },
-        "$inc": { "fence": 1_i64 },
-    };
-    jobs.update_many(doc! { "status": "completed", "count": { "$gt": 0 } }, again).await.unwrap();
-    wait_for("every range to be read again", LONG, || async {
-        jobs.count_documents(doc! { "open": true }).await.unwrap() == 0
-    })
-    .await;
+    read_again(&jobs).await;
     let written = statements(&database_).await;
     world.assert_stored(&database).await;
     assert_eq!(counted(&written, "ninserted"), 1, "{written:?}");

@@ -1,7 +1,5 @@
 //! Start, health, and a database that goes away and comes back.
 
-use std::time::Duration;
-
 use indexer::Indexer;
 use mongodb::IndexModel;
 use mongodb::bson::{Document, doc};
@@ -12,7 +10,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::kit::Settings;
+use crate::kit::{LONG, Settings};
 
 fn bare(url: &str, database: &str) -> Settings {
     Settings {
@@ -24,6 +22,7 @@ fn bare(url: &str, database: &str) -> Settings {
         concurrency: 2,
         lease_ms: 5_000,
         finality: 10,
+        node_timeout_ms: 2_000,
         extra: String::new(),
         sources: false,
     }
@@ -45,7 +44,7 @@ async fn health_follows_the_database_down_and_up_again() {
     let name = "bursar.indexer.v1.IndexerService";
     let serving = |name: &'static str, status| {
         let client = client.clone();
-        wait_for("health to follow the database", Duration::from_secs(20), move || {
+        wait_for("health to follow the database", LONG, move || {
             let mut client = client.clone();
             async move { health(&mut client, name).await == status }
         })

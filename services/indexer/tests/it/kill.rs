@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use mongodb::Database;
 use mongodb::bson::{Document, doc};
 use nix::sys::signal::Signal;
 use rand::Rng as _;
-use testkit::{MongoDatabase, wait_for};
+use testkit::wait_for;
 
 use crate::kit::{FEES, LONG, Settings, World};
 use crate::process::Process;
@@ -50,8 +51,8 @@ impl Fleet {
     }
 }
 
-async fn complete(database: &MongoDatabase, head: u64) {
-    let cursors = database.database().await.collection::<Document>("lastBlock");
+async fn complete(database: &Database, head: u64) {
+    let cursors = database.collection::<Document>("lastBlock");
     wait_for("the source to be complete", LONG, || async {
         let cursor = cursors.find_one(doc! { "_id": FEES }).await.unwrap();
         cursor.is_some_and(|cursor| cursor.get_i64("doneBefore").unwrap() > i64::try_from(head).unwrap())
@@ -77,7 +78,7 @@ async fn a_worker_that_dies_at_any_stage_loses_and_doubles_nothing() {
         world.history(2).await;
     }
     let mut last = fleet.worker(None);
-    complete(&database, world.head().await).await;
+    complete(&database.database().await, world.head().await).await;
     last.signal(Signal::SIGTERM);
     assert_eq!(last.end().await.code(), Some(0));
     world.assert_stored(&database).await;
@@ -86,13 +87,19 @@ async fn a_worker_that_dies_at_any_stage_loses_and_doubles_nothing() {
 #[tokio::test]
 async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_next() {
     let (world, database) = (World::new().await, testkit::mongo().await);
-    // A transaction of a process that is gone holds what it touched until the server gives it up, after a minute by default.
+    // A server of its own: a transaction of a process that is gone holds what it touched until the server gives it up, after a
+    // minute by default, and the limit that makes this sooner is for all of its databases.
+    let dir = testkit::scratch_dir();
+    let mut server = crate::store::server(dir.path(), None).await;
+    let client = mongodb::Client::with_uri_str(server.url()).await.unwrap();
     let sooner = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": 4 };
-    database.client().await.database("admin").run_command(sooner).await.unwrap();
+    client.database("admin").run_command(sooner).await.unwrap();
+    let rows = client.database(database.name());
     world.history(30).await;
-    let fleet = Fleet::new(Settings { lease_ms: 1_000, concurrency: 1, ..world.settings(&database) });
+    let (url, settings) = (server.url(), world.settings(&database));
+    let fleet = Fleet::new(Settings { url, lease_ms: 1_000, concurrency: 1, ..settings });
     let mut first = fleet.worker(None);
-    complete(&database, world.head().await).await;
+    complete(&rows, world.head().await).await;
     first.signal(Signal::SIGKILL);
     first.end().await;
     for (depth, stage) in [(6, "indexer.after_undo_decided"), (9, "indexer.after_undo_half")] {
@@ -102,13 +109,14 @@ async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_ne
     }
     let mut last = fleet.worker(None);
     wait_for("the stored set to equal the chain's", LONG, || async {
-        crate::kit::stored(&database).await == world.facts().await
+        crate::kit::stored_in(&rows).await == world.facts().await
     })
     .await;
-    complete(&database, world.head().await).await;
-    world.assert_stored(&database).await;
+    complete(&rows, world.head().await).await;
+    world.assert_stored_in(&rows).await;
     last.signal(Signal::SIGTERM);
     last.end().await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -134,7 +142,7 @@ async fn a_storm_of_kills_over_many_workers_leaves_the_chains_own_set() {
         crate::kit::stored(&database).await == world.facts().await
     })
     .await;
-    complete(&database, world.head().await).await;
+    complete(&database.database().await, world.head().await).await;
     world.assert_stored(&database).await;
 }
 
@@ -164,7 +172,7 @@ async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes
     indexing.complete_to(FEES, world.head().await).await;
     indexing.stop().await;
     world.emit(2).await;
-    complete(&database, world.head().await).await;
+    complete(&database.database().await, world.head().await).await;
     world.assert_stored(&database).await;
     paused.signal(Signal::SIGTERM);
     assert_eq!(paused.end().await.code(), Some(0));

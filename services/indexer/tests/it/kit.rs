@@ -159,6 +159,7 @@ impl World {
             concurrency: 2,
             lease_ms: 5_000,
             finality: 30,
+            node_timeout_ms: 2_000,
             extra: String::new(),
             sources: true,
         }
@@ -254,6 +255,7 @@ pub(crate) struct Settings {
     pub(crate) concurrency: u64,
     pub(crate) lease_ms: u64,
     pub(crate) finality: u64,
+    pub(crate) node_timeout_ms: u64,
     /// More lines for `[collect]`.
     pub(crate) extra: String,
     /// Whether the fee source is part of the configuration.
@@ -263,6 +265,7 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn text(&self) -> String {
         let Self { url, database, batch, concurrency, lease_ms, finality, extra, contract, .. } = self;
+        let node_timeout_ms = self.node_timeout_ms;
         let hash = rpc::auth::hash_key(KEY);
         let nodes: Vec<String> = self.nodes.iter().map(|node| format!("\"{node}\"")).collect();
         let mut text = format!(
@@ -271,7 +274,8 @@ impl Settings {
              [[auth.keys]]\nname = \"operator\"\nsha256 = \"{hash}\"\nroles = [\"operator\"]\n\
              [mongo]\nurl = \"{url}\"\ndatabase = \"{database}\"\ntimeout_ms = 2000\n\
              [collect]\nbatch_size = {batch}\nconcurrency = {concurrency}\nlease_ms = {lease_ms}\n\
-             finality_blocks = {finality}\nhistorical_poll_ms = 50\nrealtime_poll_ms = 50\nnode_timeout_ms = 2000\n{extra}\n"
+             finality_blocks = {finality}\nhistorical_poll_ms = 50\nrealtime_poll_ms = 50\n\
+             node_timeout_ms = {node_timeout_ms}\n{extra}\n"
         );
         if self.sources {
             write!(

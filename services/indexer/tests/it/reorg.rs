@@ -8,6 +8,7 @@ use rand::Rng as _;
 use serde_json::json;
 use testkit::wait_for;
 
+use crate::kill::Fleet;
 use crate::kit::{FEES, Indexing, LONG, Settings, World};
 
 /// What a watcher believes: block -> hash -> events. Retractions take whole blocks back.
@@ -130,6 +131,31 @@ async fn reorganisations_while_history_is_read_leave_no_trace() {
     assert_eq!(progress.events, world.facts().await.len() as u64);
     one.stop().await;
     two.stop().await;
+}
+
+#[tokio::test]
+async fn a_reorganisation_before_the_last_one_is_read_again_is_told_too() {
+    let (world, database) = (World::new().await, testkit::mongo().await);
+    world.history(30).await;
+    // One range over all: both forks lie within it.
+    let settings = Settings { batch: 50, concurrency: 1, lease_ms: 1_000, ..world.settings(&database) };
+    let indexing = settings.launch().await;
+    indexing.complete_to(FEES, world.head().await).await;
+    let mut belief = Belief::default();
+    follow(&world, &indexing, &mut belief).await;
+    indexing.stop().await;
+    reorganise(&world, 3, &[(2, 0)]).await;
+    // It undoes, claims what it has to read again, and dies over it.
+    let mut dying = Fleet::new(settings.clone()).worker(Some("indexer.after_claim"));
+    assert!(!dying.end().await.success(), "nothing was claimed");
+    reorganise(&world, 8, &[(3, 0), (1, 4)]).await;
+    let indexing = settings.launch().await;
+    settled(&world, &indexing, &database).await;
+    follow(&world, &indexing, &mut belief).await;
+    assert!(belief.retractions <= 8, "{} blocks taken back, eight were undone", belief.retractions);
+    let progress = indexing.complete_to(FEES, world.head().await).await;
+    assert_eq!(progress.events, world.facts().await.len() as u64);
+    indexing.stop().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A MongoDB that is restarted, loses replies, or has no transactions.
+//! A MongoDB that is restarted, loses replies, or is away.
 
 use devstack::{Lifetime, Mongo, MongoOptions, Tools};
 use mongodb::bson::{Document, doc};
@@ -6,7 +6,7 @@ use testkit::{FaultProxy, wait_for};
 
 use crate::kit::{FEES, LONG, Settings, World};
 
-async fn server(dir: &std::path::Path, port: Option<u16>) -> Mongo {
+pub(crate) async fn server(dir: &std::path::Path, port: Option<u16>) -> Mongo {
     let options = MongoOptions { dir: dir.to_owned(), port, log: None, lifetime: Lifetime::Owned };
     Mongo::start(&Tools::locate(), &options).await.unwrap()
 }

@@ -76,10 +76,13 @@ fn draw(lines: &[String], before: &[String], terminal: bool) -> Result<()> {
         // Up to the first line of the last drawing, and clear from there on.
         text.push_str(&format!("\x1b[{}A\x1b[J", before.len()));
     }
+    // A line that is wider than the terminal is cut off there: wrapped, it would be two, and the way up too short.
+    text.push_str("\x1b[?7l");
     for line in lines {
         text.push_str(line);
         text.push('\n');
     }
+    text.push_str("\x1b[?7h");
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to the terminal")
 }
