@@ -17,7 +17,7 @@
 //! | `{ns}orchestrator:epoch` | fencing epoch of the lock, only ever growing |
 //! | `{ns}orchestrator:owner` | HASH: who leads (incarnation, host, pid, start time) |
 //! | `{ns}worker:{id}:fence` | fencing token of the worker's lock, only ever growing |
-//! | `{ns}worker:{id}:process` | HASH: the incarnation that the leading orchestrator admits, with host, pid and start time |
+//! | `{ns}worker:{id}:process` | HASH: the incarnation that the leading orchestrator admits, with host, machine, pid and start time |
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -17,6 +17,8 @@ use super::process::{self, Identity};
 pub(crate) struct Me {
     pub(crate) incarnation: String,
     pub(crate) host: String,
+    /// See [`process::machine`].
+    pub(crate) machine: String,
     pub(crate) process: Identity,
 }
 
@@ -25,7 +27,8 @@ impl Me {
         let pid = std::process::id();
         // We are alive, so /proc knows us; without /proc a start time of 0 makes us look dead to nobody on this machine.
         let process = Identity::of(pid).unwrap_or(Identity { pid, started: 0 });
-        Self { incarnation: uuid::Uuid::now_v7().to_string(), host: process::host(), process }
+        let incarnation = uuid::Uuid::now_v7().to_string();
+        Self { incarnation, host: process::host(), machine: process::machine(), process }
     }
 }
 

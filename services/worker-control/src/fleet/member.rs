@@ -47,6 +47,14 @@ pub(crate) enum Why {
     Silent,
 }
 
+/// An incarnation that was admitted where we cannot look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    pub(crate) incarnation: String,
+    /// On this machine before it started anew: dead, unless its heart beats.
+    pub(crate) earlier_boot: bool,
+}
+
 #[derive(Debug)]
 pub(crate) enum Phase {
     Stopped,
@@ -73,6 +81,8 @@ pub(crate) struct Member {
     pub(crate) signs: Signs,
     /// Incarnations whose lock may be freed.
     pub(crate) dead: Vec<String>,
+    /// Whoever may still run where we cannot look; nobody once we were allowed to start it ourselves.
+    pub(crate) elsewhere: Option<Elsewhere>,
     /// Redis may count it among the active ones, or hold a record of it.
     pub(crate) listed: bool,
 }
@@ -91,6 +101,7 @@ impl Member {
             last_error: String::new(),
             signs: Signs::default(),
             dead: Vec::new(),
+            elsewhere: None,
             // A predecessor may have left something.
             listed: true,
         };
@@ -104,9 +115,10 @@ impl Member {
         self.spec = Arc::new(spec);
     }
 
-    /// Whether nothing of it is left: not configured, no process, and Redis has forgotten it.
+    /// Whether nothing of it is left: not configured, no process anywhere, and Redis has forgotten it.
     pub(crate) fn is_gone(&self) -> bool {
-        self.removed && self.process().is_none() && self.dead.is_empty() && !self.listed
+        let runs_nowhere = self.process().is_none() && self.elsewhere.is_none();
+        self.removed && runs_nowhere && self.dead.is_empty() && !self.listed
     }
 
     /// An incarnation whose lock may be freed.

@@ -163,8 +163,7 @@ impl Orchestrator {
     }
 
     pub(super) fn writer(&self) -> Writer {
-        let me = self.lead.me();
-        Writer { incarnation: me.incarnation.clone(), host: me.host.clone(), epoch: self.lead.epoch() }
+        Writer { me: self.lead.me().clone(), epoch: self.lead.epoch() }
     }
 
     /// Runs until `stop`, then stops the workers in order.

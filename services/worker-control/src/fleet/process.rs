@@ -21,6 +21,8 @@ pub(crate) const INCARNATION: &str = "WORKER_INCARNATION";
 pub(crate) const ID: &str = "WORKER_PAIR_ID";
 /// Which specification a process was started with.
 pub(crate) const FINGERPRINT: &str = "WORKER_SPEC";
+/// The namespace of processes that Linux makes at boot; its number never changes.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// A pid with the start time of its process, in clock ticks since boot: unique on one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,10 +94,28 @@ pub(crate) fn reap(child: &mut Child) -> Option<String> {
 
 /// What no other machine, container or boot shares: pids mean something only inside it.
 pub(crate) fn host() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let name = read("/proc/sys/kernel/hostname");
-    format!("{name} {} {}", read("/proc/sys/kernel/random/boot_id"), namespace.display())
+    let name = read_line("/proc/sys/kernel/hostname");
+    format!("{name} {} {}", read_line("/proc/sys/kernel/random/boot_id"), namespace())
+}
+
+/// What no other machine shares and every boot of this one does; empty when that cannot be told. Two hosts with one of these differ
+/// by their boot, and a boot ends all processes of the one before.
+pub(crate) fn machine() -> String {
+    let id = read_line("/etc/machine-id");
+    let unique = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // A container has the file of its image, as others of its kind do, and may end without a boot.
+    if !unique || namespace() != FIRST_NAMESPACE {
+        return String::new();
+    }
+    format!("{} {id}", read_line("/proc/sys/kernel/hostname"))
+}
+
+fn namespace() -> String {
+    std::fs::read_link("/proc/self/ns/pid").unwrap_or_default().display().to_string()
+}
+
+fn read_line(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 /// All that a start needs.

@@ -8,6 +8,7 @@ use futures::future::try_join_all;
 use worker::redis::{Redis, RedisError};
 use worker::{Command, Keys, Timing, WorkerId};
 
+use super::leadership::Me;
 use super::member::Running;
 use super::process::Identity;
 
@@ -19,9 +20,18 @@ const CHUNK: usize = 250;
 pub(crate) struct Record {
     pub(crate) incarnation: String,
     pub(crate) host: String,
+    /// Empty when nobody could tell.
+    pub(crate) machine: String,
     pub(crate) fingerprint: String,
     /// Absent when its start was never written down.
     pub(crate) process: Option<Identity>,
+}
+
+impl Record {
+    /// Whether it was admitted on the same machine before that started anew.
+    pub(crate) fn is_of_earlier_boot(&self, me: &Me) -> bool {
+        !me.machine.is_empty() && self.machine == me.machine && self.host != me.host
+    }
 }
 
 /// What a worker shows of itself.
@@ -43,12 +53,23 @@ pub(crate) enum Admitted {
     Fenced,
 }
 
-/// Who writes: the orchestrator's incarnation, machine and epoch.
+/// Who writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    pub(crate) incarnation: String,
-    pub(crate) host: String,
+    pub(crate) me: Me,
     pub(crate) epoch: u64,
+}
+
+/// An incarnation to be admitted, and what is known of those before it.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    pub(crate) id: WorkerId,
+    pub(crate) incarnation: String,
+    pub(crate) fingerprint: String,
+    /// Known to be dead.
+    pub(crate) dead: Vec<String>,
+    /// Dead, unless its heart beats.
+    pub(crate) dead_if_silent: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -64,13 +85,8 @@ impl Registry {
     }
 
     /// Admits a new incarnation, and frees what the dead ones left behind.
-    pub(crate) async fn admit(
-        &self,
-        writer: &Writer,
-        id: &WorkerId,
-        record: &Record,
-        dead: &[String],
-    ) -> Result<Admitted, RedisError> {
+    pub(crate) async fn admit(&self, writer: &Writer, asked: &Admission) -> Result<Admitted, RedisError> {
+        let id = &asked.id;
         let keys = vec![
             self.keys.orchestrator_lock(),
             self.keys.lock(id),
@@ -81,14 +97,16 @@ impl Registry {
             self.keys.workers(),
         ];
         let mut arguments = vec![
-            writer.incarnation.clone(),
+            writer.me.incarnation.clone(),
             id.to_string(),
-            record.incarnation.clone(),
-            writer.host.clone(),
+            asked.incarnation.clone(),
+            writer.me.host.clone(),
+            writer.me.machine.clone(),
             writer.epoch.to_string(),
-            record.fingerprint.clone(),
+            asked.fingerprint.clone(),
+            asked.dead_if_silent.clone().unwrap_or_default(),
         ];
-        arguments.extend(dead.iter().cloned());
+        arguments.extend(asked.dead.iter().cloned());
         let script = include_str!("lua/admit.lua");
         let (answer, holder): (String, String) = self.redis.client().eval(script, keys, arguments).await?;
         match answer.as_str() {
@@ -108,9 +126,10 @@ impl Registry {
     ) -> Result<bool, RedisError> {
         let keys = vec![self.keys.orchestrator_lock(), self.keys.process(id)];
         let arguments = vec![
-            writer.incarnation.clone(),
+            writer.me.incarnation.clone(),
             running.incarnation.clone(),
-            writer.host.clone(),
+            writer.me.host.clone(),
+            writer.me.machine.clone(),
             writer.epoch.to_string(),
             running.fingerprint.clone(),
             running.identity.pid.to_string(),
@@ -138,7 +157,7 @@ impl Registry {
             self.keys.workers(),
         ];
         let arguments = vec![
-            writer.incarnation.clone(),
+            writer.me.incarnation.clone(),
             id.to_string(),
             incarnation.to_owned(),
             if forget { "1" } else { "0" }.to_owned(),
@@ -150,7 +169,7 @@ impl Registry {
     /// Replaces the set of active workers. False when we do not lead.
     pub(crate) async fn set_active(&self, writer: &Writer, ids: &[WorkerId]) -> Result<bool, RedisError> {
         let keys = vec![self.keys.orchestrator_lock(), self.keys.workers()];
-        let mut arguments = vec![writer.incarnation.clone()];
+        let mut arguments = vec![writer.me.incarnation.clone()];
         arguments.extend(ids.iter().map(ToString::to_string));
         let done: i64 = self.redis.client().eval(include_str!("lua/active.lua"), keys, arguments).await?;
         Ok(done == 1)
@@ -180,15 +199,16 @@ impl Registry {
 
     /// The incarnation that was admitted last, by whichever orchestrator.
     pub(crate) async fn recorded(&self, id: &WorkerId) -> Result<Option<Record>, RedisError> {
-        let fields = vec!["incarnation", "host", "spec", "pid", "started"];
+        let fields = vec!["incarnation", "host", "machine", "spec", "pid", "started"];
         let values: Vec<Option<String>> = self.redis.client().hmget(self.keys.process(id), fields).await?;
         let mut values = values.into_iter();
         let mut next = || values.next().flatten();
-        let (incarnation, host, fingerprint) = (next(), next(), next());
+        let (incarnation, host, machine, fingerprint) = (next(), next(), next(), next());
         let process = next().and_then(|pid| pid.parse().ok()).zip(next().and_then(|at| at.parse().ok()));
         Ok(incarnation.map(|incarnation| Record {
             incarnation,
             host: host.unwrap_or_default(),
+            machine: machine.unwrap_or_default(),
             fingerprint: fingerprint.unwrap_or_default(),
             process: process.map(|(pid, started)| Identity { pid, started }),
         }))
@@ -209,5 +229,33 @@ impl Registry {
     pub(crate) async fn publish(&self, command: &Command) -> Result<(), RedisError> {
         let _: i64 = self.redis.client().publish(self.keys.control(), command.message()).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_machine_can_have_had_an_earlier_boot() {
+        let process = Identity { pid: 1, started: 1 };
+        let record = |host: &str, machine: &str| Record {
+            incarnation: "i-1".to_owned(),
+            host: host.to_owned(),
+            machine: machine.to_owned(),
+            fingerprint: String::new(),
+            process: None,
+        };
+        let me = |machine: &str| Me {
+            incarnation: "o-1".to_owned(),
+            host: "boot 2".to_owned(),
+            machine: machine.to_owned(),
+            process,
+        };
+        assert!(record("boot 1", "m").is_of_earlier_boot(&me("m")));
+        assert!(!record("boot 2", "m").is_of_earlier_boot(&me("m")), "this boot");
+        assert!(!record("boot 1", "n").is_of_earlier_boot(&me("m")), "another machine");
+        // Where it cannot be told, two that cannot be told apart are not the same.
+        assert!(!record("boot 1", "").is_of_earlier_boot(&me("")));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use worker::WorkerId;
+use worker::{Command, Order as Told, WorkerId};
 
 use super::leadership::Tried;
 use super::member::{Member, Phase, Why};
@@ -172,6 +172,10 @@ impl Orchestrator {
         let heard = signs.heartbeat.is_some();
         let restarting = signs.restarting;
         tell_of_error(id, &member.signs, &signs);
+        if member.removed && !heard {
+            // Nobody is left to be told.
+            member.elsewhere = None;
+        }
         // Signs are of the process that runs; without one they are remains.
         member.signs = if member.process().is_some() { signs } else { Signs::default() };
         match &member.phase {
@@ -196,12 +200,24 @@ impl Orchestrator {
                 tracing::error!(worker = %id, age_ms, "its heartbeat is missing; ending it");
                 self.end(id, Why::Silent).await;
             }
+            Phase::Stopped | Phase::Due { .. } | Phase::GivenUp if heard && member.elsewhere.is_some() => {
+                self.tell_to_stop(id).await;
+            }
             Phase::Due { .. } | Phase::GivenUp if restarting => {
                 tracing::info!(worker = %id, "restart asked for");
                 member.revive(now);
             }
             Phase::Up { .. } | Phase::Due { .. } | Phase::GivenUp | Phase::Stopped | Phase::Ending { .. } => {
             }
+        }
+    }
+
+    /// Tells one that runs where no signal of ours reaches, in each round in which it is heard: a word on the channel is lost on
+    /// whoever is cut off while it is said, and comes back later.
+    async fn tell_to_stop(&mut self, id: &WorkerId) {
+        tracing::warn!(worker = %id, "its heart beats where this orchestrator cannot look; told to stop");
+        if let Err(error) = self.registry.publish(&Command::to(Told::Shutdown, id)).await {
+            self.away(&error);
         }
     }
 

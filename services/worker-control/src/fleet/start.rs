@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use worker::{Command, Order, WorkerId};
+use worker::WorkerId;
 
-use super::member::{Member, Phase, Running};
+use super::member::{Elsewhere, Member, Phase, Running};
 use super::orchestrator::{Orchestrator, Owed};
 use super::process::{self, Identity, Launch};
-use super::registry::{Admitted, Record};
+use super::registry::{Admission, Admitted};
 use crate::config::Orphans;
 
 /// Started in one go; the loop looks after everything else in between.
@@ -22,12 +22,6 @@ const BATCH: usize = 64;
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// After Redis failed to answer in the middle of a start.
 const AGAIN: Duration = Duration::from_secs(1);
-
-struct Plan {
-    id: WorkerId,
-    record: Record,
-    dead: Vec<String>,
-}
 
 impl Orchestrator {
     pub(super) async fn start_due(&mut self) {
@@ -40,35 +34,20 @@ impl Orchestrator {
             // Nothing starts while somebody of its last incarnation may still be about.
             self.sweep().await;
         }
-        let plans: Vec<Plan> = self
-            .members
-            .iter()
-            .filter(|(_, member)| due(member))
-            .take(BATCH)
-            .map(|(id, member)| Plan {
-                id: id.clone(),
-                record: Record {
-                    incarnation: uuid::Uuid::now_v7().to_string(),
-                    host: String::new(),
-                    fingerprint: member.fingerprint.clone(),
-                    process: None,
-                },
-                dead: member.dead.clone(),
-            })
-            .collect();
+        let due = self.members.values().filter(|member| due(member)).take(BATCH);
+        let asked: Vec<Admission> = due.map(admission).collect();
         let (writer, registry) = (self.writer(), self.registry.clone());
-        let admissions = plans.iter().map(|plan| registry.admit(&writer, &plan.id, &plan.record, &plan.dead));
-        let admitted = join_all(admissions).await;
+        let admitted = join_all(asked.iter().map(|asked| registry.admit(&writer, asked))).await;
         let mut started = Vec::new();
-        for (plan, admitted) in plans.into_iter().zip(admitted) {
+        for (asked, admitted) in asked.into_iter().zip(admitted) {
             match admitted {
-                Ok(Admitted::Yes) => started.extend(self.start_one(plan)),
-                Ok(Admitted::Held(by)) => self.put_off(&plan.id, &by).await,
+                Ok(Admitted::Yes) => started.extend(self.start_one(asked)),
+                Ok(Admitted::Held(by)) => self.put_off(&asked.id, &by),
                 // The next round finds out who leads.
                 Ok(Admitted::Fenced) => self.next_round = self.next_round.min(Instant::now()),
                 Err(error) => {
                     self.away(&error);
-                    self.postpone(&plan.id, AGAIN);
+                    self.postpone(&asked.id, AGAIN);
                 }
             }
         }
@@ -84,13 +63,12 @@ impl Orchestrator {
         }
     }
 
-    fn start_one(&mut self, plan: Plan) -> Option<WorkerId> {
+    fn start_one(&mut self, admitted: Admission) -> Option<WorkerId> {
         // We may have been paused since the admission; then whoever leads now has admitted, or will admit, somebody else.
         if !self.lead.leads() {
             return None;
         }
-        let Plan { id, record, .. } = plan;
-        let (incarnation, fingerprint) = (record.incarnation, record.fingerprint);
+        let Admission { id, incarnation, fingerprint, .. } = admitted;
         let output = self.outputs.file(&id);
         self.outputs.follow(&id);
         let member = self.members.get(&id)?;
@@ -105,6 +83,7 @@ impl Orchestrator {
         let started = process::start(&launch);
         let now = Instant::now();
         let member = self.members.get_mut(&id)?;
+        member.elsewhere = None;
         self.changed = true;
         match started {
             Ok(child) => {
@@ -133,21 +112,18 @@ impl Orchestrator {
     }
 
     /// Its lock is another's, and nothing says that the other is dead.
-    async fn put_off(&mut self, id: &WorkerId, by: &str) {
+    fn put_off(&mut self, id: &WorkerId, by: &str) {
         self.postpone(id, self.config.health_interval);
         let Some(member) = self.members.get_mut(id) else { return };
-        let reason = format!("not started: its lock is held by incarnation {by}");
-        if member.last_error == reason {
-            return;
+        // Its record went with the data of Redis, or we would have known it since we took over.
+        if self.hold_until.is_some() && member.elsewhere.is_none() {
+            member.elsewhere = Some(Elsewhere { incarnation: by.to_owned(), earlier_boot: false });
         }
-        tracing::warn!(worker = %id, by, "not started: its lock is held by another incarnation");
-        member.last_error = reason;
-        self.changed = true;
-        // Its record went with the data of Redis, or it would have been told when we took over.
-        if self.hold_until.is_some()
-            && let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await
-        {
-            self.away(&error);
+        let reason = format!("not started: its lock is held by incarnation {by}");
+        if member.last_error != reason {
+            tracing::warn!(worker = %id, by, "not started: its lock is held by another incarnation");
+            member.last_error = reason;
+            self.changed = true;
         }
     }
 
@@ -186,5 +162,17 @@ impl Orchestrator {
             all.insert("INTERVAL_SEC".to_owned(), interval.as_secs_f64().to_string());
         }
         all
+    }
+}
+
+/// What is asked for a worker that is due.
+fn admission(member: &Member) -> Admission {
+    let before_boot = member.elsewhere.as_ref().filter(|elsewhere| elsewhere.earlier_boot);
+    Admission {
+        id: member.spec.id.clone(),
+        incarnation: uuid::Uuid::now_v7().to_string(),
+        fingerprint: member.fingerprint.clone(),
+        dead: member.dead.clone(),
+        dead_if_silent: before_boot.map(|elsewhere| elsewhere.incarnation.clone()),
     }
 }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use futures::future::join_all;
+use worker::WorkerId;
 use worker::redis::RedisError;
-use worker::{Command, Order, WorkerId};
 
-use super::member::{Member, Phase, Running, Why};
+use super::member::{Elsewhere, Member, Phase, Running, Why};
 use super::orchestrator::Orchestrator;
 use super::process::{self, Found, Identity};
 use super::registry::Record;
@@ -21,6 +21,11 @@ use super::spec::{Source, Spec};
 impl Orchestrator {
     /// Brings what we know in line with what there is.
     pub(super) async fn take_over(&mut self) -> Result<(), RedisError> {
+        // What ended while another led must not stand in the way of what that one started in its place.
+        self.reap();
+        for member in self.members.values_mut() {
+            member.elsewhere = None;
+        }
         let ids: Vec<WorkerId> = self.members.keys().cloned().collect();
         let registry = &self.registry;
         let recorded = join_all(ids.iter().map(|id| registry.recorded(id))).await;
@@ -91,9 +96,10 @@ impl Orchestrator {
         }
     }
 
-    /// A recorded incarnation that does not run here: dead if it was of this machine, else told to stop.
+    /// A recorded incarnation that is not adopted: dead if it was of this machine, else told to stop when it is heard.
     async fn bury(&mut self, id: &WorkerId, record: &Record) {
-        let here = record.host == self.lead.me().host;
+        let me = self.lead.me();
+        let (here, earlier_boot) = (record.host == me.host, record.is_of_earlier_boot(me));
         let Some(member) = self.members.get_mut(id) else { return };
         if member.process().is_some_and(|process| process.incarnation == record.incarnation) {
             return;
@@ -112,10 +118,10 @@ impl Orchestrator {
         } else if here {
             member.bury(record.incarnation.clone());
         } else {
-            tracing::warn!(worker = %id, host = record.host, "runs elsewhere; told to stop");
-            if let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await {
-                self.away(&error);
-            }
+            let host = &record.host;
+            tracing::warn!(worker = %id, host, earlier_boot, "was started elsewhere; it will be told to stop if it is heard");
+            let incarnation = record.incarnation.clone();
+            member.elsewhere = Some(Elsewhere { incarnation, earlier_boot });
         }
     }
 
@@ -196,7 +202,7 @@ mod tests {
         let record = |pid, started| {
             let process = Some(Identity { pid, started });
             let (incarnation, host, fingerprint) = ("i-1".to_owned(), "h".to_owned(), "f".to_owned());
-            let record = Record { incarnation, host, fingerprint, process };
+            let record = Record { incarnation, host, machine: String::new(), fingerprint, process };
             BTreeMap::from([("a".parse().unwrap(), record)])
         };
         assert_eq!(pids(family(), &record(9, 100)), [9, 8]);

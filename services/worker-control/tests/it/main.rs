@@ -5,6 +5,7 @@
 mod api;
 mod care;
 mod clock;
+mod elsewhere;
 mod frame;
 mod lead;
 mod lost;

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use proto::workercontrol::v1::WorkerStatus;
 use testkit::wait_for;
 
-use crate::place::{PATIENCE, Place, signal};
+use crate::place::{PATIENCE, Place, alive, signal};
 
 const REDIS_PY: &str = "redis==7.1.0";
 
@@ -41,16 +41,34 @@ fn redis_py() -> PathBuf {
     folder
 }
 
-#[tokio::test]
-async fn a_worker_in_python_keeps_the_keys_and_is_looked_after_like_any_other() {
-    let place = Place::new().await;
+/// The entry of the worker file.
+async fn entry() -> String {
     let folder = tokio::task::spawn_blocking(redis_py).await.unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/worker.py");
-    place.workers(&format!(
+    format!(
         "[[workers]]\nid = 'py'\ncommand = ['python3', '{script}']\ninterval_sec = 0.05\n\
          environment = {{ PYTHONPATH = '{}' }}\n",
         folder.display()
-    ));
+    )
+}
+
+#[tokio::test]
+async fn workers_that_shall_not_outlive_the_orchestrator_stop_when_it_is_killed() {
+    let mut place = Place::new().await;
+    place.orchestrator.insert("orphans", "'exit'".to_owned());
+    place.workers(&entry().await);
+    let mut first = place.start("first").await;
+    let worker = first.runs("py").await;
+    first.kill();
+    wait_for("the worker to stop", PATIENCE, || async { !alive(worker.pid) }).await;
+    let lock = place.text(place.keys.lock(&"py".parse().unwrap())).await;
+    assert_eq!(lock, None, "a stop in order gives the lock back");
+}
+
+#[tokio::test]
+async fn a_worker_in_python_keeps_the_keys_and_is_looked_after_like_any_other() {
+    let place = Place::new().await;
+    place.workers(&entry().await);
     let mut first = place.start("first").await;
     let before = first.runs("py").await;
     let worker = first.worker_is("py", "counting", |worker| {

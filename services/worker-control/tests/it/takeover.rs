@@ -62,6 +62,35 @@ async fn one_that_was_paused_overtaken_and_told_to_stop_leaves_the_workers_to_th
 }
 
 #[tokio::test]
+async fn one_that_slept_while_another_led_and_died_adopts_what_that_one_started() {
+    let place = Place::new().await;
+    place.workers(&place.shell(&[("a", "steady")]));
+    let first = place.start("first").await;
+    let before = first.runs("a").await.pid;
+    let lock_ends = async || {
+        wait_for("the lock to expire", PATIENCE, || async {
+            place.text(place.keys.orchestrator_lock()).await.is_none()
+        })
+        .await;
+    };
+    first.signal(Signal::SIGSTOP);
+    lock_ends().await;
+    signal(before, Signal::SIGKILL);
+    let mut second = place.start("second").await;
+    second.worker_is("a", "started again", |worker| worker.pid != 0 && worker.pid != before).await;
+    let after = second.runs("a").await.pid;
+    second.kill();
+    lock_ends().await;
+    // It wakes up with a child that is dead and that nobody has told it of.
+    first.signal(Signal::SIGCONT);
+    first.says("leading again").await;
+    let adopted = first.worker_is("a", "adopted", |worker| worker.pid == after).await;
+    assert!(alive(adopted.pid));
+    first.runs("a").await;
+    assert_eq!(place.starts("a").len(), 2);
+}
+
+#[tokio::test]
 async fn what_a_dead_worker_left_behind_is_not_adopted_in_its_place() {
     let place = Place::new().await;
     place.workers(&place.shell(&[("forks", "forks")]));

@@ -51,13 +51,17 @@ class Worker:
         self.interval = float(env.get("INTERVAL_SEC", "900"))
         self.beat_every = int(env.get("WORKER_HEARTBEAT_INTERVAL_MS", "15000")) / 1000
         self.beat_ttl = env.get("WORKER_HEARTBEAT_TTL_MS", "45000")
-        self.lock_ttl = env.get("WORKER_LOCK_TTL_MS", "900000")
+        self.lock_ttl = int(env.get("WORKER_LOCK_TTL_MS", "900000"))
         self.state_ttl = env.get("WORKER_STATE_TTL_MS", "60000")
         self.restarting_ttl = int(env.get("WORKER_RESTARTING_TTL_MS", "60000"))
-        self.redis = redis.Redis.from_url(env["WORKER_REDIS_URL"], decode_responses=True, socket_timeout=2)
+        self.ends_with_orchestrator = env.get("WORKER_ORPHAN") == "exit"
+        timeout = int(env.get("WORKER_REDIS_TIMEOUT_MS", "2000")) / 1000
+        self.redis = redis.Redis.from_url(env["WORKER_REDIS_URL"], decode_responses=True, socket_timeout=timeout)
         self.stopping = threading.Event()
         # Whether Redis answered last time: without it nothing new is started.
         self.answered = threading.Event()
+        # Until when the lock is ours, by the monotonic clock: a process that was paused wakes up with a lock that has ended.
+        self.held_until = 0.0
         self.started = int(time.time() * 1000)
         self.epoch = 0
         self.token = None
@@ -67,10 +71,12 @@ class Worker:
 
     def acquire(self):
         keys = [self.key("lock"), self.key("fence"), self.key("process")]
+        began = time.monotonic()
         answer, value = self.redis.eval(ACQUIRE, 3, *keys, self.incarnation, self.lock_ttl)
         if answer != "ok":
             sys.exit(f"{answer}: the lock of {self.id} is not for {self.incarnation} but {value}")
         self.token = int(value)
+        self.held_until = began + self.lock_ttl / 1000
 
     def state(self):
         return json.dumps({
@@ -97,9 +103,12 @@ class Worker:
 
     def prolong(self):
         keys = [self.key("lock"), self.key("heartbeat"), self.key("state")]
-        now = int(time.time() * 1000)
+        began, now = time.monotonic(), int(time.time() * 1000)
         args = [self.incarnation, self.lock_ttl, now, self.beat_ttl, self.state(), self.state_ttl]
-        return self.redis.eval(BEAT, 3, *keys, *args) == 1
+        ours = self.redis.eval(BEAT, 3, *keys, *args) == 1
+        if ours:
+            self.held_until = began + self.lock_ttl / 1000
+        return ours
 
     def beats(self):
         while not self.stopping.is_set():
@@ -136,6 +145,16 @@ class Worker:
             print(f"told: {order['type']}", flush=True)
             self.stopping.set()
 
+    def watch_orchestrator(self):
+        """The end of standard input is the end of the orchestrator."""
+        while os.read(0, 4096):
+            pass
+        print("the orchestrator is gone, stopping", flush=True)
+        self.stopping.set()
+
+    def may_start(self):
+        return self.answered.is_set() and time.monotonic() < self.held_until
+
     def cycle(self):
         self.epoch += 1
 
@@ -143,18 +162,25 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
         self.acquire()
         self.beat()
-        for task in (self.beats, self.obey):
+        tasks = [self.beats, self.obey]
+        if self.ends_with_orchestrator:
+            tasks.append(self.watch_orchestrator)
+        for task in tasks:
             threading.Thread(target=task, daemon=True).start()
         print(f"working as {self.incarnation}", flush=True)
         due = time.monotonic()
         while not self.stopping.is_set():
-            if self.answered.is_set():
+            if self.may_start():
                 self.cycle()
             # The next due time, whatever the cycle took and whatever the wall clock did.
             while due <= time.monotonic():
                 due += self.interval
             self.stopping.wait(due - time.monotonic())
-        self.redis.eval(RELEASE, 2, self.key("lock"), self.key("heartbeat"), self.incarnation)
+        try:
+            self.redis.eval(RELEASE, 2, self.key("lock"), self.key("heartbeat"), self.incarnation)
+        except redis.RedisError as error:
+            # An orchestrator frees it; else it ends by itself.
+            print(f"the lock is not given back: {error}", flush=True)
 
 
 if __name__ == "__main__":
