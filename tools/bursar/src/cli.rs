@@ -41,7 +41,7 @@ enum Command {
     Status(Status),
     /// Show the log of a part
     Logs(Logs),
-    /// Pay a withdrawal of each kind on a running stack and show each step
+    /// Pay a withdrawal of each kind on the local stack and show each step
     Demo(Demo),
     /// Request, approve and follow withdrawals
     Withdraw(Withdraw),
@@ -64,11 +64,11 @@ impl Cli {
         let out = Output { json: self.json };
         let target = self.target;
         match self.command {
-            Command::Up(up) => Box::pin(up.run(target, out)).await,
+            Command::Up(up) => Box::pin(up.run(target.local(), out)).await,
             Command::Down(down) => Box::pin(down.run(target)).await,
             Command::Status(status) => status.run(target, out).await,
             Command::Logs(logs) => logs.run(target).await,
-            Command::Demo(demo) => Box::pin(demo.run(&Connection::open(target)?, out)).await,
+            Command::Demo(demo) => Box::pin(demo.run(&Connection::open(target.local())?, out)).await,
             Command::Withdraw(withdraw) => Box::pin(withdraw.run(&Connection::open(target)?, out)).await,
             Command::Job(job) => Box::pin(job.run(&Connection::open(target)?, out)).await,
             Command::Index(index) => Box::pin(index.run(&Connection::open(target)?, out)).await,

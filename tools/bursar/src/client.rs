@@ -62,6 +62,24 @@ pub struct Target {
     ca: Option<PathBuf>,
 }
 
+impl Target {
+    /// The local stack and nothing else, whatever addresses and keys the environment holds: who starts a stack or shows it off
+    /// must not reach another installation by them.
+    pub fn local(&self) -> Target {
+        Target {
+            data: self.data.clone(),
+            intent: None,
+            execution: None,
+            confirmation: None,
+            signer: None,
+            indexer: None,
+            worker_control: None,
+            api_key: None,
+            ca: None,
+        }
+    }
+}
+
 /// The part of `stack.json` that a client needs.
 #[derive(Deserialize)]
 struct Stack {

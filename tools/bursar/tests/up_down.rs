@@ -66,8 +66,8 @@ impl Stack {
         self.data().join("stack.json").exists()
     }
 
-    fn in_foreground(&self) -> Child {
-        let mut command = self.command(&["up", "--no-seed"]);
+    fn in_foreground(&self, words: &[&str]) -> Child {
+        let mut command = self.command(&[&["up"], words].concat());
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
@@ -263,16 +263,17 @@ async fn a_killed_service_is_started_again_and_a_stray_copy_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreground_stack_dies_with_its_launcher_and_starts_again_from_the_wreck() {
     let stack = Stack::new();
-    let mut launcher = stack.in_foreground();
+    let mut launcher = stack.in_foreground(&["--demo"]);
     wait_for("the stack to be ready", READY, || async { stack.ready() }).await;
     let before = stack.file();
+    // While the first payments are under way.
     stack.must(&["up", "--restart", "indexer"]);
     assert_ne!(pid(&stack.file(), "indexer"), pid(&before, "indexer"));
     launcher.kill().unwrap();
     launcher.wait().unwrap();
     stack.all_gone().await;
 
-    let mut launcher = stack.in_foreground();
+    let mut launcher = stack.in_foreground(&["--no-seed"]);
     wait_for("the stack to be ready again", READY, || async {
         stack.file_if_there().is_some_and(|file| pid(&file, "intent") != pid(&before, "intent"))
     })
@@ -286,7 +287,7 @@ async fn a_foreground_stack_dies_with_its_launcher_and_starts_again_from_the_wre
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupt_while_starting_leaves_nothing() {
     let stack = Stack::new();
-    let mut launcher = stack.in_foreground();
+    let mut launcher = stack.in_foreground(&["--no-seed"]);
     let log = stack.data().join("logs/mongodb.log");
     wait_for("the first parts to be started", READY, || async { log.exists() }).await;
     assert!(Command::new("kill").args(["-INT", &launcher.id().to_string()]).status().unwrap().success());

@@ -55,10 +55,10 @@ enum Told {
 
 impl Up {
     pub async fn run(self, target: Target, out: Output) -> Result<()> {
-        let layout = Layout::create(&target.data)?;
         if let Some(service) = &self.restart {
-            return Box::pin(restart(&layout, service)).await;
+            return Box::pin(restart(&target.data, service)).await;
         }
+        let layout = Layout::create(&target.data)?;
         if let Some(file) = running(&layout).await? {
             if !self.detach {
                 let data = layout.root().display();
@@ -130,36 +130,42 @@ impl Up {
         target: Target,
         out: Output,
     ) -> Result<()> {
-        if self.demo {
-            let connection = Connection::open(target)?;
-            let shown = tokio::select! {
-                shown = Box::pin(Demo {}.run(&connection, out)) => shown,
-                () = signals.stop() => {
-                    say("stopping");
-                    return Box::pin(launcher.stop()).await;
+        // Beside the rest: whoever starts a service again while the first payments are made must be heard.
+        let mut demo = Some(Box::pin(show(self.demo, target, out)));
+        loop {
+            let shown = async {
+                match &mut demo {
+                    Some(demo) => demo.await,
+                    None => std::future::pending().await,
                 }
             };
-            if let Err(error) = shown {
-                say(format_args!("the demonstration failed: {}", output::explain(&error)));
+            tokio::select! {
+                heard = signals.next() => match heard {
+                    Told::Restart => launcher.serve_restart().await,
+                    Told::Stop => break,
+                },
+                () = shown => {
+                    demo = None;
+                    say("Ctrl-C stops everything");
+                }
+                () = launcher.watch() => {}
             }
         }
-        say("Ctrl-C stops everything");
-        loop {
-            let heard = tokio::select! {
-                heard = signals.next() => heard,
-                () = launcher.watch() => continue,
-            };
-            match heard {
-                Told::Restart => launcher.serve_restart().await,
-                Told::Stop => break,
-            }
-        }
+        drop(demo);
         say("stopping (once more to kill everything at once)");
         tokio::select! {
             stopped = Box::pin(launcher.stop()) => stopped,
             // The parts' lifelines break with us and end them all.
             () = signals.stop() => bail!("killed while stopping"),
         }
+    }
+}
+
+/// Pays the first withdrawals if they are wanted. A payment that fails is told, and the stack stays up to be looked at.
+async fn show(wanted: bool, target: Target, out: Output) {
+    let paying = async { Box::pin(Demo {}.run(&Connection::open(target)?, out)).await };
+    if wanted && let Err(error) = paying.await {
+        say(format_args!("the demonstration failed: {}", output::explain(&error)));
     }
 }
 
@@ -217,10 +223,10 @@ async fn running(layout: &Layout) -> Result<Option<StackFile>> {
     Ok(Some(file))
 }
 
-async fn restart(layout: &Layout, service: &str) -> Result<()> {
-    let data = layout.root().display();
-    let file = StackFile::read(&layout.stack_file())?;
-    let mut file = file.with_context(|| format!("no stack runs in {data}; start one with `bursar up`"))?;
+async fn restart(data: &Path, service: &str) -> Result<()> {
+    let none = || format!("no stack runs in {}; start one with `bursar up`", data.display());
+    let layout = Layout::find(data).with_context(none)?;
+    let mut file = StackFile::read(&layout.stack_file())?.with_context(none)?;
     if file.parts.get(service).is_none_or(|part| part.kind != Kind::Service) {
         let services: Vec<&str> = file
             .parts
@@ -231,10 +237,10 @@ async fn restart(layout: &Layout, service: &str) -> Result<()> {
         bail!("{service} is no service of this stack; its services are {}", services.join(", "));
     }
     match file.launcher.filter(Identity::is_alive) {
-        Some(launcher) => ask(layout, launcher, service).await,
+        Some(launcher) => ask(&layout, launcher, service).await,
         None => {
             let _lock = layout.lock()?;
-            stack::restart_detached(layout, &mut file, service).await
+            stack::restart_detached(&layout, &mut file, service).await
         }
     }
 }

@@ -83,10 +83,13 @@ fn mistakes(stack: &Stack) {
         (vec!["index", "events", "nobody"], "nobody"),
         (vec!["index", "requeue", "lifi-bsc", "7"], "begins at block 7"),
         (vec!["import", "nobody.jsonl"], "cannot read nobody.jsonl"),
+        (vec!["up", "--restart", "nobody"], "its services are confirmation, execution"),
+        (vec!["up", "--restart", "intent", "--data", "nowhere"], "no stack runs in nowhere"),
         (vec!["status", "--intent", "http://127.0.0.1:1", "--data", "/nonexistent"], "no stack runs in"),
     ] {
         assert!(stack.refused(&words).contains(why), "bursar {words:?} does not say `{why}`");
     }
+    assert!(!stack.path("nowhere").exists(), "looking for a stack makes none");
 }
 
 /// What follows a service goes on when that starts again.

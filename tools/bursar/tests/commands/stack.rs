@@ -24,7 +24,11 @@ impl Stack {
         // The user postgres has to enter it.
         std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let stack = Stack { scratch };
-        stack.text(&["up", "--detach"]);
+        let mut up = stack.command(&["up", "--detach"]);
+        // Somebody who drives another installation too: that is neither seeded nor asked.
+        up.env("BURSAR_EXECUTION_URL", "http://127.0.0.1:1").env("BURSAR_API_KEY", "of-another-installation");
+        let output = up.output().unwrap();
+        assert!(output.status.success(), "bursar up: {}", said(&output));
         stack
     }
 
