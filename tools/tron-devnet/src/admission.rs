@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::crypto::recover;
 use crate::ledger::execute::{Moment, Refusal, execute};
 use crate::network::Network;
-use crate::node::{Node, Pooled};
+use crate::node::Pooled;
 use crate::wire::{Call, SignedTx};
 
 const LARGEST_BYTES: i64 = 500 * 1024;
@@ -94,7 +94,18 @@ impl Network {
         let node = &mut self.nodes[node];
         let since_ms = node.view(&self.chain).head().timestamp_ms;
         node.pool.push(Pooled { tx: Arc::clone(tx), since_ms });
-        node.seen.insert(tx.id, since_ms);
+    }
+
+    /// Notes that a client has offered this; whether one did within the last hour.
+    fn was_offered(&mut self, node: usize, tx: &SignedTx) -> bool {
+        let node = &mut self.nodes[node];
+        let now_ms = node.view(&self.chain).head().timestamp_ms;
+        let fresh = |at_ms: &i64| now_ms - *at_ms < SEEN_FOR_MS;
+        let offered = node.seen.get(&tx.id).is_some_and(fresh);
+        if !offered {
+            node.seen.insert(tx.id, now_ms);
+        }
+        offered
     }
 
     /// The checks in order. The last one executes upon the node's pending state, which keeps the effect.
@@ -106,6 +117,11 @@ impl Network {
         if by_client && node.disconnected {
             return Err(Answer::new("NO_CONNECTION", "No connection."));
         }
+        // Before anything is known of the transaction, so what was refused is called a duplicate too.
+        if by_client && node.seen_cache && self.was_offered(number, tx) {
+            return Err(Answer::new("DUP_TRANSACTION_ERROR", "Transaction already exists."));
+        }
+        let node = &self.nodes[number];
         let validate = |text: String| Err(Refusal::Validate(text).into());
         let Some(call) = &tx.call else {
             return validate("No contract!".to_owned());
@@ -132,7 +148,9 @@ impl Network {
         if tx.raw.expiration <= head_ms || tx.raw.expiration > head_ms + DAY_MS {
             return expired();
         }
-        check_duplicate(node, view.holds(&tx.id), tx, head_ms)?;
+        if view.holds(&tx.id) || node.pooled(&tx.id).is_some() {
+            return Err(Answer::new("DUP_TRANSACTION_ERROR", "Dup transaction."));
+        }
         self.execute_pending(number, tx).map_err(Answer::from)
     }
 
@@ -190,15 +208,4 @@ fn check_size(tx: &SignedTx) -> Result<(), Answer> {
     let id = hex::encode(tx.id);
     let text = format!("Too big transaction, TxId {id}, the size is {size} bytes, maxTxSize {LARGEST_BYTES}");
     Err(Answer::new("TOO_BIG_TRANSACTION_ERROR", text))
-}
-
-fn check_duplicate(node: &Node, on_chain: bool, tx: &SignedTx, head_ms: i64) -> Result<(), Answer> {
-    if on_chain || node.pooled(&tx.id).is_some() {
-        return Err(Answer::new("DUP_TRANSACTION_ERROR", "Dup transaction."));
-    }
-    let seen = node.seen.get(&tx.id).is_some_and(|at_ms| head_ms - at_ms < SEEN_FOR_MS);
-    if node.seen_cache && seen {
-        return Err(Answer::new("DUP_TRANSACTION_ERROR", "Transaction already exists."));
-    }
-    Ok(())
 }

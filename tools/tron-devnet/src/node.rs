@@ -29,7 +29,7 @@ pub struct NodeChange {
     /// Neither relays nor hears transactions.
     pub isolated: Option<bool>,
     pub estimate_energy: Option<bool>,
-    /// Answers DUP for what it saw within the hour, even if it dropped it since.
+    /// Answers DUP for what it was offered within the hour, even if it refused or dropped it.
     pub seen_cache: Option<bool>,
     /// False: leaves the losing branch that a fork left it on.
     pub branch: Option<bool>,

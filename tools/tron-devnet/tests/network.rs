@@ -340,6 +340,30 @@ fn a_seen_cache_calls_a_forgotten_transaction_a_duplicate() {
 }
 
 #[test]
+fn a_seen_cache_is_asked_first_and_calls_even_refused_bytes_a_duplicate() {
+    let mut network = network(2);
+    change(&mut network, NodeChange { seen_cache: Some(true), ..NodeChange::default() });
+    let orphan = Raw { ref_block_hash: vec![0; 8], ..raw(&network, pay(BOB, TRX)) };
+    let orphan = signed(&orphan, ALICE_KEY);
+    assert_eq!(send(&mut network, 0, &orphan), "TAPOS_ERROR");
+    assert_eq!(send(&mut network, 0, &orphan), "DUP_TRANSACTION_ERROR");
+    assert_eq!(send(&mut network, 1, &orphan), "TAPOS_ERROR");
+    let tx = signed(&raw(&network, pay(BOB, TRX)), ALICE_KEY);
+    assert_eq!(send(&mut network, 0, &tx), "SUCCESS");
+    // Long expired: a node without the cache sees the expiration first.
+    network.miss(30);
+    network.produce_next();
+    network.produce_next();
+    assert_eq!(send(&mut network, 0, &tx), "DUP_TRANSACTION_ERROR");
+    assert_eq!(send(&mut network, 1, &tx), "TRANSACTION_EXPIRATION_ERROR");
+    // After an hour it is forgotten.
+    network.miss(1_200);
+    network.produce_next();
+    assert_eq!(send(&mut network, 0, &tx), "TRANSACTION_EXPIRATION_ERROR");
+    assert_eq!(paid(&network, BOB), 1);
+}
+
+#[test]
 fn a_lagging_node_never_goes_back_and_knows_no_newer_reference() {
     let mut network = network(2);
     change(&mut network, NodeChange { node: 1, lag: Some(3), ..NodeChange::default() });
