@@ -92,8 +92,7 @@ pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Ve
     indexer.until(node.blocks - 1).await?;
     eprintln!("    the rest of {} events took {:.0} s", node.expected.events, began.elapsed().as_secs_f64());
     let late = resident(indexer.pid())?;
-    let stored = count(&mongo.url(), database).await?;
-    ensure!(stored == node.expected.events, "{stored} of {} events are stored", node.expected.events);
+    check(&mongo.url(), database, node.expected).await?;
     indexer.until_indexed().await?;
     let millions = format!("{:.1}", node.expected.events as f64 / 1e6);
     let pages = indexer.page_times(node.blocks, PAGES).await?;
@@ -133,11 +132,6 @@ async fn peer(tools: &Tools, dir: &Path, chain: &chain::Emitting) -> Result<f64>
     let rate = ponder::rate(&prefix, &url, chain).await;
     server.stop().await?;
     rate
-}
-
-async fn count(url: &str, database: &str) -> Result<u64> {
-    let client = mongodb::Client::with_uri_str(url).await?;
-    Ok(client.database(database).collection::<Document>("feeEvents").count_documents(doc! {}).await?)
 }
 
 async fn forget(url: &str, database: &str) -> Result<()> {
