@@ -58,15 +58,16 @@ pub async fn judge_but(
         known.extend(job.attempts.iter().map(|attempt| attempt.tx_hash.to_lowercase()));
     }
     let lanes = execution.list_lanes(ex::ListLanesRequest::default()).await?.into_inner().lanes;
-    for lane in lanes {
-        for sent in ledger.sent_by(&lane.address) {
-            ensure!(
-                known.contains(&sent.hash) || expected.foreign.contains(&sent.hash),
-                "{} of wallet {} is on the chain, and execution never stored it",
-                sent.hash,
-                lane.address
-            );
+    let own: BTreeSet<String> = lanes.iter().map(|lane| lane.address.to_lowercase()).collect();
+    for sent in own.iter().flat_map(|wallet| ledger.sent_by(wallet)) {
+        if expected.foreign.contains(&sent.hash) {
+            continue;
         }
+        let (hash, from, receiver) = (&sent.hash, &sent.from, sent.receiver());
+        ensure!(known.contains(hash), "{hash} of {from} is on the chain, and execution never stored it");
+        // A cancellation goes to the wallet itself.
+        let ordered = own.contains(&receiver) || stack.destinations.hold(&receiver);
+        ensure!(ordered || !sent.succeeded, "{hash} of {from} pays {receiver}, which nobody asked for");
     }
     for order in orders {
         let told = customer.status(&order.id).await?;
@@ -75,11 +76,16 @@ pub async fn judge_but(
         ensure!(paid.succeeded, "{} was completed by {}, which failed", order.id, paid.hash);
         ensure!(paid.block == told.final_block, "{} names another block", order.id);
     }
+    unbroken(stack).await?;
+    Ok(ledger)
+}
+
+/// The signer's log holds together, and no service has given a message up.
+pub async fn unbroken(stack: &Stack) -> Result<()> {
     let mut signer = SignerServiceClient::new(stack.client("signer-gateway", "auditor")?);
     let audit = signer.verify_audit(sg::VerifyAuditRequest::default()).await?.into_inner();
     ensure!(audit.intact, "the signer's log is broken at {}: {}", audit.first_bad_sequence, audit.problem);
-    nothing_parked_in_an_outbox(stack).await?;
-    Ok(ledger)
+    nothing_parked_in_an_outbox(stack).await
 }
 
 /// Waits until every job has come to rest and no lane holds a nonce that the chain has not used.

@@ -10,6 +10,8 @@ use crate::payments::Ordered;
 
 /// keccak256("Transfer(address,address,uint256)")
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+/// The call `transfer(address,uint256)`.
+const TRANSFER_CALL: &str = "0xa9059cbb";
 const SCANNED_AT_ONCE: u64 = 500;
 
 /// A transaction of the chain, whoever sent it.
@@ -24,6 +26,16 @@ pub struct Mined {
     pub data: String,
     pub block: u64,
     pub succeeded: bool,
+}
+
+impl Mined {
+    /// Whom it pays: the receiver that a token's transfer names, else whom it is sent to.
+    pub fn receiver(&self) -> String {
+        match self.data.strip_prefix(TRANSFER_CALL).and_then(|words| words.get(24..64)) {
+            Some(address) => format!("0x{address}"),
+            None => self.to.clone(),
+        }
+    }
 }
 
 /// Every transfer of value on the chain.

@@ -5,6 +5,7 @@
 //! Never: a helper that one crate alone could hold; those live with that crate or in `testkit`.
 
 pub mod clock;
+pub mod crash;
 pub mod disk;
 pub mod judge;
 pub mod ledger;

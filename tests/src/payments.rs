@@ -10,7 +10,7 @@ use proto::intent::v1::intent_service_client::IntentServiceClient;
 use rpc::Client;
 use types::{Address, AddressFormat, Payment, PaymentDigest, approval_message};
 
-use crate::stack::Stack;
+use crate::stack::{Destinations, Stack};
 
 /// Long enough for leases to run out on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -29,6 +29,7 @@ pub struct Ordered {
 pub struct Customer {
     requester: IntentServiceClient<Client>,
     approvers: Vec<(String, SigningKey, IntentServiceClient<Client>)>,
+    destinations: Destinations,
 }
 
 impl Customer {
@@ -39,7 +40,7 @@ impl Customer {
             Ok((name.to_owned(), key, IntentServiceClient::new(stack.client("intent", name)?)))
         };
         let approvers = ["approver-1", "approver-2"].into_iter().map(approver).collect::<Result<_>>()?;
-        Ok(Self { requester, approvers })
+        Ok(Self { requester, approvers, destinations: stack.destinations.clone() })
     }
 
     /// Requests a withdrawal and approves it. Calls are repeated while the service is away: both are idempotent.
@@ -66,6 +67,7 @@ impl Customer {
         (asset, amount): (&str, &str),
         traceparent: Option<&str>,
     ) -> Result<Ordered> {
+        self.destinations.note(&destination);
         let request = pb::CreateWithdrawalRequest {
             idempotency_key: uuid::Uuid::now_v7().to_string(),
             user_id: uuid::Uuid::now_v7().to_string(),

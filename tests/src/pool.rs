@@ -15,6 +15,9 @@ use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 use crate::payments::{PATIENCE, again};
 use crate::stack::Stack;
 
+/// After how long without a block the development chain's payments are raised.
+pub const BUMP_AFTER_SECONDS: u32 = 30;
+
 #[derive(Debug, Default)]
 struct Shelf {
     idle: Vec<Stack>,
@@ -52,11 +55,12 @@ pub async fn stack() -> Result<Borrowed> {
     Ok(borrowed)
 }
 
-/// Undoes what tests change: services with faults in their environment, and other nodes in the catalogue.
+/// Undoes what tests change: services with faults in their environment, and the chain in the catalogue.
 async fn restore(stack: &Stack) -> Result<()> {
     stack.restore()?;
     // First of all: a service whose only node is a proxy that has gone is not ready.
     nodes(stack, vec![stack.part("bsc")?.url]).await?;
+    change_chain(stack, |chain| chain.bump_after_seconds = BUMP_AFTER_SECONDS).await?;
     for service in ["signer-gateway", "confirmation", "execution", "intent"] {
         stack.serving(service).await?;
     }

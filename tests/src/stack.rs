@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +16,7 @@ use nix::unistd::{Pid, User, geteuid};
 use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
 use testkit::FaultProxy;
+use types::Address;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -50,6 +51,21 @@ struct File {
     databases: BTreeMap<String, String>,
 }
 
+/// Where customers asked money to go, noted before they ask. Kept with the stack, which tests hand on to each other.
+#[derive(Debug, Clone, Default)]
+pub struct Destinations(Arc<Mutex<BTreeSet<String>>>);
+
+impl Destinations {
+    pub fn note(&self, destination: &Address) {
+        held(&self.0).insert(destination.to_string().to_lowercase());
+    }
+
+    /// Whether anybody asked for a payment to this address, written in lower case.
+    pub fn hold(&self, address: &str) -> bool {
+        held(&self.0).contains(address)
+    }
+}
+
 /// A running stack; stopped, and its directory removed, when dropped.
 #[derive(Debug)]
 pub struct Stack {
@@ -59,6 +75,7 @@ pub struct Stack {
     started: Mutex<BTreeMap<String, Child>>,
     /// Which of these run with an environment that is not the recorded one, or beside the recorded process.
     altered: Mutex<BTreeSet<String>>,
+    pub destinations: Destinations,
 }
 
 /// The directory of the built programs: test binaries lie in a folder below it.
@@ -109,7 +126,8 @@ impl Stack {
     fn start_with(dir: tempfile::TempDir, workers: &str) -> Result<Self> {
         bursar(dir.path(), &["up", "--detach", "--workers", workers])?;
         let file = Mutex::new(read(dir.path())?);
-        Ok(Self { dir, file, started: Mutex::default(), altered: Mutex::default() })
+        let (started, altered) = (Mutex::default(), Mutex::default());
+        Ok(Self { dir, file, started, altered, destinations: Destinations::default() })
     }
 
     pub fn dir(&self) -> &Path {

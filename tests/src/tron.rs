@@ -13,6 +13,7 @@ use proto::intent::v1 as pb;
 use serde_json::{Value, json};
 use types::Address;
 
+use crate::judge::{jobs, unbroken};
 use crate::payments::{Customer, Ordered, again};
 use crate::stack::Stack;
 
@@ -177,8 +178,8 @@ pub struct Tally {
 }
 
 /// Holds what was ordered against what the oracle saw and what the services say: one transfer for each completed payment,
-/// none for a failed one, nothing else left our wallets, and every transaction on the chain is one that was stored before.
-/// `besides` are destinations whose payments wait for a person.
+/// none for a failed one, nothing else left our wallets, every transaction on the chain is one that was stored before, and
+/// nothing that was ever signed can pay once more. `besides` are destinations whose payments wait for a person.
 pub async fn judge(
     stack: &Stack,
     customer: &Customer,
@@ -213,18 +214,26 @@ pub async fn judge(
         }
         expected.insert(to);
     }
-    let (wallets, stored, again) = attempts(stack).await?;
+    let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
+    let jobs: Vec<ex::Job> = jobs(&client).await?.into_iter().filter(|job| job.chain == "tron").collect();
+    let (mut wallets, mut stored) = (BTreeSet::new(), BTreeSet::new());
+    for job in &jobs {
+        one_at_a_time(job)?;
+        wallets.insert(job.from_address.as_str());
+        let hashes = job.attempts.iter().map(|attempt| attempt.tx_hash.trim_start_matches("0x"));
+        let hashes: Vec<&str> = hashes.filter(|hash| !hash.is_empty()).collect();
+        tally.signed_again += hashes.len().saturating_sub(1);
+        stored.extend(hashes);
+    }
     for (to, found) in &moved {
-        for one in found.iter().filter(|one| wallets.contains(&one.from)) {
+        for one in found.iter().filter(|one| wallets.contains(one.from.as_str())) {
             ensure!(expected.contains(to), "{} paid {} {}, which nobody ordered", one.from, to, one.amount);
-            ensure!(
-                stored.contains(&one.txid),
-                "{} is on the chain, and its bytes were never stored",
-                one.txid
-            );
+            let known = stored.contains(one.txid.as_str());
+            ensure!(known, "{} is on the chain, and its bytes were never stored", one.txid);
         }
     }
-    tally.signed_again = again;
+    old_bytes_come_back(devnet, &jobs).await?;
+    unbroken(stack).await?;
     Ok(tally)
 }
 
@@ -269,45 +278,46 @@ pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
     }
 }
 
-/// Wallets that paid, ids of all transactions ever stored, and how many were signed after the first of their job.
-async fn attempts(stack: &Stack) -> Result<(BTreeSet<String>, BTreeSet<String>, usize)> {
-    let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
-    let (mut wallets, mut stored, mut again_signed) = (BTreeSet::new(), BTreeSet::new(), 0);
-    let mut page_token = String::new();
-    loop {
-        let request = ex::ListJobsRequest {
-            chain: "tron".to_owned(),
-            page_size: 500,
-            page_token: page_token.clone(),
-            ..Default::default()
-        };
-        let page = again(|| {
-            let (mut client, request) = (client.clone(), request.clone());
-            async move { client.list_jobs(request).await }
-        })
-        .await?;
-        for job in &page.jobs {
-            let key = ex::get_job_request::Key::JobId(job.id.clone());
-            let request = ex::GetJobRequest { key: Some(key) };
-            let whole = again(|| {
-                let (mut client, request) = (client.clone(), request.clone());
-                async move { client.get_job(request).await }
-            })
-            .await?;
-            let whole = whole.job.context("the answer holds a job")?;
-            wallets.insert(whole.from_address.clone());
-            let hashes: Vec<String> = whole
-                .attempts
-                .iter()
-                .filter(|attempt| !attempt.tx_hash.is_empty())
-                .map(|attempt| attempt.tx_hash.trim_start_matches("0x").to_owned())
-                .collect();
-            again_signed += hashes.len().saturating_sub(1);
-            stored.extend(hashes);
-        }
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok((wallets, stored, again_signed));
+/// Whether everything that was signed for a job but the last could never pay any more when the next was signed.
+fn one_at_a_time(job: &ex::Job) -> Result<()> {
+    use ex::AttemptStatus as S;
+    let stored = job.attempts.iter().filter(|attempt| !attempt.tx_hash.is_empty());
+    for attempt in stored.rev().skip(1) {
+        let dead = matches!(attempt.status(), S::Void | S::Reverted);
+        ensure!(dead, "job {} was signed again beside its attempt {}", job.id, attempt.number);
+    }
+    Ok(())
+}
+
+/// Brings all bytes that were ever signed before a node once more, and looks at them as the node reads them: each has the id
+/// under which it is stored, none was made before the one it takes the place of had expired in the time of blocks, and none
+/// pays again.
+async fn old_bytes_come_back(devnet: &Devnet, jobs: &[ex::Job]) -> Result<()> {
+    let before = devnet.moved().await?;
+    for job in jobs {
+        let mut expired_ms = 0;
+        for attempt in job.attempts.iter().filter(|attempt| !attempt.tx_hash.is_empty()) {
+            let body = json!({ "transaction": hex::encode(&attempt.raw_transaction) });
+            let answer = devnet.wallet("broadcasthex", body).await?;
+            let id = attempt.tx_hash.trim_start_matches("0x");
+            ensure!(answer["txid"] == id, "the bytes of {id} are others: {answer}");
+            let read: Value = serde_json::from_str(answer["transaction"].as_str().unwrap_or_default())?;
+            let time = |field: &str| read["raw_data"][field].as_i64().context("a transaction has its times");
+            let (made_ms, until_ms) = (time("timestamp")?, time("expiration")?);
+            ensure!(made_ms >= expired_ms, "{id} was made before what it replaces had expired");
+            // What was included and failed needs no time to be dead.
+            let is_void = attempt.status() == ex::AttemptStatus::Void;
+            expired_ms = if is_void { until_ms } else { 0 };
         }
     }
+    devnet.solidify(2).await?;
+    let after = devnet.moved().await?;
+    ensure!(ids(&before) == ids(&after), "old bytes paid again: {before:?} became {after:?}");
+    Ok(())
+}
+
+/// What paid each receiver.
+fn ids(moved: &BTreeMap<String, Vec<Moved>>) -> BTreeMap<&str, Vec<&str>> {
+    let each = moved.iter();
+    each.map(|(to, moved)| (to.as_str(), moved.iter().map(|one| one.txid.as_str()).collect())).collect()
 }

@@ -60,7 +60,8 @@ fn every_fault_has_its_place_and_at_least_one_test() -> Result<()> {
 fn every_test_of_whole_stacks_stands_for_a_fault() -> Result<()> {
     let page = std::fs::read_to_string(root().join("docs/faults.md"))?;
     let mut untold = Vec::new();
-    for entry in std::fs::read_dir(root().join("tests/tests/survive"))? {
+    let folder = |name: &str| std::fs::read_dir(root().join("tests/tests").join(name));
+    for entry in folder("survive")?.chain(folder("tron")?) {
         let source = std::fs::read_to_string(entry?.path())?;
         for test in source.split("#[tokio::test").skip(1) {
             let name = test.split("async fn ").nth(1).and_then(|rest| rest.split('(').next());

@@ -1,11 +1,9 @@
 //! Whole stacks of separate processes, killed at the worst moments. The judge is the chain itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::workercontrol::v1 as wc;
@@ -13,75 +11,15 @@ use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
+use tests::crash::{POINTS, die_at_every_step};
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
 use tests::payments::{Customer, Ordered, again};
 use tests::report::say;
 use tests::stack::Stack;
 
-/// How long a service may take to come by its crash point while the others die around it.
-const REACHED: Duration = Duration::from_secs(300);
 /// A customer comes this often while services die.
 const PACE: Duration = Duration::from_millis(800);
-
-/// Every place of the write-ahead protocol, of the guard, of the watch and of the messages between them at which a process may
-/// die: before and after each commit, each call and each delivery.
-const POINTS: &[(&str, &[&str])] = &[
-    (
-        "intent",
-        &[
-            "intent.before_create",
-            "intent.after_create",
-            "intent.after_approval",
-            "intent.before_quorum",
-            "intent.after_quorum",
-            "outbox.before_delivery/execution.EnqueueWithdrawal",
-            "outbox.after_delivery/execution.EnqueueWithdrawal",
-            "intent.before_progress/queued",
-            "intent.after_progress/queued",
-            "intent.before_progress/completed",
-            "intent.after_progress/completed",
-        ],
-    ),
-    (
-        "execution",
-        &[
-            "execution.before_enqueue",
-            "execution.after_enqueue",
-            "execution.after_claim",
-            "execution.after_reserve",
-            "execution.after_sign",
-            "execution.after_persist",
-            "execution.after_broadcast",
-            "execution.after_confirm",
-            "outbox.before_delivery/confirmation.PutWatch",
-            "outbox.after_delivery/confirmation.PutWatch",
-            "outbox.before_delivery/intent.RecordProgress",
-            "outbox.after_delivery/intent.RecordProgress",
-            "execution.before_verdict",
-            "execution.after_verdict",
-        ],
-    ),
-    (
-        "signer-gateway",
-        &["signer.before_decision", "signer.before_save", "signer.after_save", "signer.before_reply"],
-    ),
-    (
-        "confirmation",
-        &[
-            "confirmation.before_watch",
-            "confirmation.after_watch",
-            "confirmation.before_sighting",
-            "confirmation.after_sighting",
-            "confirmation.before_verdict",
-            "confirmation.after_verdict",
-            "outbox.before_delivery/execution.RecordVerdict",
-            "outbox.after_delivery/execution.RecordVerdict",
-            "outbox.before_delivery/intent.RecordProgress",
-            "outbox.after_delivery/intent.RecordProgress",
-        ],
-    ),
-];
 
 /// Who is killed from outside, at whatever it is doing.
 #[derive(Debug, Clone, Copy)]
@@ -132,33 +70,9 @@ impl Victim {
     }
 }
 
-/// Has a service die at one point after the other, each time on its way with real payments.
-async fn die_everywhere(stack: &Stack, service: &str, points: &[&str]) -> Result<usize> {
-    for point in points {
-        stack.kill(service)?;
-        stack.start_again(service, &[("BURSAR_CRASH_POINT", point)])?;
-        let what = format!("{service} to die at {point}");
-        let status =
-            testkit::wait_for_value(&what, REACHED, || std::future::ready(stack.ended(service).transpose()))
-                .await?;
-        ensure!(
-            status.signal() == Some(Signal::SIGABRT as i32),
-            "{service} did not die at {point} but by itself ({status}):\n{}",
-            stack.tail(service)
-        );
-    }
-    stack.kill(service)?;
-    stack.start_again(service, &[])?;
-    Ok(points.len())
-}
-
 /// All four services die at the same time, each at its own points, while customers keep ordering in one asset.
 async fn all_die(stack: &Stack, customer: &Customer, asset: (&str, &str)) -> Result<(usize, Vec<Ordered>)> {
-    let dying = async {
-        let dying = POINTS.iter().map(|(service, points)| die_everywhere(stack, service, points));
-        join_all(dying).await.into_iter().sum::<Result<usize>>()
-    };
-    under_load(customer, &[asset], PACE, dying).await
+    under_load(customer, &[asset], PACE, die_at_every_step(stack)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

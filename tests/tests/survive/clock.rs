@@ -13,6 +13,7 @@ use crate::support::{PACE, Scene};
 async fn clocks_that_are_an_hour_off_change_nothing() -> Result<()> {
     let clock = WrongClock::new()?;
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     let wrong = [
         ("intent", "+3600s", 60),
         ("execution", "-3600s", -60),
@@ -34,13 +35,16 @@ async fn clocks_that_are_an_hour_off_change_nothing() -> Result<()> {
     scene.stack.start_copy("execution", "execution ahead", &ahead)?;
     scene.stack.serving_at("execution ahead", &format!("http://{listen}")).await?;
     let working = async {
+        let mut orders = Vec::new();
         for _ in 0..3 {
             let order = scene.customer.order("USDT", "1.25").await?;
             scene.customer.completed(&order.id, PATIENCE).await?;
+            orders.push(order);
         }
-        Ok(())
+        Ok(orders)
     };
-    let ((), paid) = under_load(&scene.customer, BOTH, PACE, working).await?;
+    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, working).await?;
+    paid.extend(meanwhile);
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
     for order in &paid {

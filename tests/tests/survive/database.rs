@@ -18,16 +18,19 @@ const RESTARTS: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGINT, 
 async fn a_database_restarted_under_load_loses_and_doubles_nothing() -> Result<()> {
     let scene = Scene::new().await?;
     let restarting = async {
+        let mut orders = Vec::new();
         for signal in RESTARTS {
             scene.stack.end("postgres", signal)?;
             scene.stack.start_again("postgres", &[])?;
             // Paid from end to end again before the next blow.
             let order = scene.customer.order("BNB", "0.001").await?;
             scene.customer.completed(&order.id, PATIENCE).await?;
+            orders.push(order);
         }
-        Ok(())
+        Ok(orders)
     };
-    let ((), paid) = under_load(&scene.customer, BOTH, PACE, restarting).await?;
+    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, restarting).await?;
+    paid.extend(meanwhile);
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
     scene.done();

@@ -36,6 +36,7 @@ async fn signed_once(scene: &Scene, orders: &[Ordered]) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_takes_a_payment_and_loses_the_reply_gets_the_same_bytes_again() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     scene.execution_with(IMPATIENT).await?;
     let proxy = scene.behind_proxy().await?;
     proxy.rule(Rule::on(SEND, Upset::ReplyLost).times(6));
@@ -88,7 +89,7 @@ async fn a_node_that_is_down_for_a_while_costs_no_nonce_and_no_payment() -> Resu
     let scene = Scene::new().await?;
     let proxy = scene.behind_proxy().await?;
     proxy.refuse().await;
-    let orders = scene.customer.order_some(4).await?;
+    let mut orders = scene.customer.order_some(4).await?;
     scene.customer.blocked(&orders[0].id).await?;
     scene.no_nonce_taken().await?;
     // And then it comes and goes.
@@ -101,6 +102,7 @@ async fn a_node_that_is_down_for_a_while_costs_no_nonce_and_no_payment() -> Resu
             scene.blocks_pass(2).await?;
             proxy.pass().await;
             proxy.cut().await;
+            orders.push(order);
         }
         Ok(())
     };
@@ -115,6 +117,7 @@ async fn a_node_that_is_down_for_a_while_costs_no_nonce_and_no_payment() -> Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_pool_dropped_is_sent_again_unchanged() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     scene.execution_with(IMPATIENT).await?;
     let proxy = scene.behind_proxy().await?;
     scene.node.stop_mining().await?;
@@ -147,6 +150,7 @@ fn at_one_nonce(job: &ex::Job) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_underpriced_payment_is_raised_at_its_nonce_and_paid_once() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     let proxy = scene.behind_proxy().await?;
     proxy.rule(Rule::on(SEND, refusal("transaction underpriced")).times(1));
     let order = scene.customer.order("BNB", "0.001").await?;
@@ -180,7 +184,7 @@ async fn the_original_that_is_mined_after_its_replacement_was_signed_counts() ->
         "{} was not the one that was mined",
         completed.final_tx_hash
     );
-    pool::change_chain(&scene.stack, |chain| chain.bump_after_seconds = 30).await?;
+    pool::change_chain(&scene.stack, |chain| chain.bump_after_seconds = pool::BUMP_AFTER_SECONDS).await?;
     proxy.pass().await;
     judge(&scene.stack, &scene.customer, std::slice::from_ref(&order)).await?;
     at_one_nonce(&scene.job(&order).await?)?;

@@ -29,6 +29,7 @@ fn refusal(message: &str) -> Upset {
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made_once() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     scene.execution_with(HASTY).await?;
     let proxy = scene.behind_proxy().await?;
     // Refused once: other gas and a higher price at the same nonce.
@@ -80,6 +81,7 @@ async fn approvals_that_expired_before_the_signature_are_renewed_and_the_payment
     let scene = Scene::new().await?;
     scene.stack.end("signer-gateway", Signal::SIGTERM)?;
     let destination = Address::from_body(AddressFormat::Evm, rand::random());
+    scene.stack.destinations.note(&destination);
     let request = pb::CreateWithdrawalRequest {
         idempotency_key: uuid::Uuid::now_v7().to_string(),
         user_id: uuid::Uuid::now_v7().to_string(),

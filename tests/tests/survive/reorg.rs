@@ -17,6 +17,7 @@ fn included(watch: &co::Watch) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_a_reorganisation_drops_or_moves_is_paid_once() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     scene.execution_with(IMPATIENT).await?;
     scene.node.stop_mining().await?;
     let dropped = scene.customer.order("BNB", "0.001").await?;
@@ -57,6 +58,7 @@ async fn a_payment_that_a_reorganisation_drops_or_moves_is_paid_once() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reorganisation_beyond_the_depth_halts_the_chain_and_pays_nothing_again() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     scene.execution_with(IMPATIENT).await?;
     scene.node.stop_mining().await?;
     let order = scene.customer.order("BNB", "0.001").await?;

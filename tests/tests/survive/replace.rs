@@ -21,6 +21,7 @@ async fn a_terminated_service_drains_ends_well_and_loses_nothing() -> Result<()>
         scene.stack.serving(service).await?;
     }
     let replacing = async {
+        let mut orders = Vec::new();
         for service in services {
             let first = scene.customer.order("BNB", "0.001").await?;
             let status = scene.stack.end(service, Signal::SIGTERM)?.context("it is a child of this test")?;
@@ -31,10 +32,12 @@ async fn a_terminated_service_drains_ends_well_and_loses_nothing() -> Result<()>
             );
             scene.stack.start_again(service, &[])?;
             scene.customer.completed(&first.id, PATIENCE).await?;
+            orders.push(first);
         }
-        Ok(())
+        Ok(orders)
     };
-    let ((), paid) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
+    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
+    paid.extend(meanwhile);
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
     scene.done();
@@ -48,6 +51,7 @@ async fn two_executions_on_one_database_pay_once_while_one_replaces_the_other() 
     scene.stack.start_again("execution", &[])?;
     let listen = format!("127.0.0.1:{}", testkit::free_port());
     let replacing = async {
+        let mut orders = Vec::new();
         for _ in 0..2 {
             let beside = [("BURSAR_EXECUTION__SERVER__LISTEN", listen.as_str())];
             scene.stack.start_copy("execution", "execution beside", &beside)?;
@@ -62,10 +66,12 @@ async fn two_executions_on_one_database_pay_once_while_one_replaces_the_other() 
             let new =
                 scene.stack.end("execution beside", Signal::SIGTERM)?.context("a child of this test")?;
             ensure!(new.code() == Some(0), "the second execution ended with {new}");
+            orders.push(order);
         }
-        Ok(())
+        Ok(orders)
     };
-    let ((), paid) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
+    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
+    paid.extend(meanwhile);
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
     scene.done();

@@ -12,6 +12,7 @@ use crate::support::Scene;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signer_that_is_away_or_silent_burns_no_nonce() -> Result<()> {
     let scene = Scene::new().await?;
+    scene.never_raise().await?;
     let url = scene.stack.part("signer-gateway")?.url;
     let proxy = FaultProxy::tcp(url.trim_start_matches("http://")).await;
     let through = proxy.url();

@@ -16,7 +16,7 @@ use tests::tron::{Devnet, all_ended, judge, token};
 use tonic::Code;
 use types::Address;
 
-use crate::support::{order_some, quick_stack, stranger};
+use crate::support::{SHORT_MS, order_some, quick_stack, stranger};
 
 /// Answers to sent bytes, with or without the bytes having been taken.
 const SENT: &[&str] = &[
@@ -188,7 +188,8 @@ async fn expired(bench: &mut Bench) -> Result<()> {
 
 /// Given up while its bytes may land: failed only when they are proven dead, and never paid after that.
 async fn given_up(bench: &mut Bench) -> Result<()> {
-    bench.blocks(false).await?;
+    // No block comes by itself, so that its window is surely open when it is looked at.
+    bench.devnet.admin("mining", json!({ "include": false, "manual": true })).await?;
     let order = bench.one("TRX").await?;
     let job = bench.until(&order, "it to be sent", is_sent).await?;
     let mut operator = ExecutionServiceClient::new(bench.stack.client("execution", "operator")?);
@@ -199,6 +200,7 @@ async fn given_up(bench: &mut Bench) -> Result<()> {
         held.status() == ex::JobStatus::Confirming,
         "nothing is called failed while it can be paid: {held:?}"
     );
+    bench.devnet.admin("mining", json!({ "manual": false })).await?;
     let told = bench.customer.ended(&order.id, SOON).await?;
     ensure!(told.status() == pb::WithdrawalStatus::Failed, "{told:?}");
     bench.blocks(true).await?;
@@ -274,7 +276,7 @@ async fn bad_requests(bench: &Bench) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_ends_as_it_must() -> Result<()> {
-    let stack = quick_stack().await?;
+    let stack = quick_stack(SHORT_MS).await?;
     let (customer, devnet) = (Customer::of(&stack)?, Devnet::of(&stack)?);
     let token = token(&stack).await?;
     let dice = StdRng::seed_from_u64(11);

@@ -19,7 +19,7 @@ use tests::report::say;
 use tests::stack::Stack;
 use tests::tron::{Devnet, judge};
 
-use crate::support::{order_some, quick_stack, stranger, while_ordering};
+use crate::support::{LONG_MS, order_some, quick_stack, stranger, while_ordering};
 
 const SERVICES: [&str; 4] = ["intent", "execution", "signer-gateway", "confirmation"];
 
@@ -111,7 +111,7 @@ async fn bystanders_away(ground: &mut Ground<'_>) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_payments_stand_on_goes_away_and_each_is_made_once() -> Result<()> {
-    let stack = quick_stack().await?;
+    let stack = quick_stack(LONG_MS).await?;
     let mut ground = Ground::of(&stack)?;
     wrong_clocks(&mut ground).await.context("clocks")?;
     bystanders_away(&mut ground).await.context("Redis and MongoDB")?;
@@ -168,7 +168,7 @@ async fn replaced(ground: &mut Ground<'_>) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_that_are_doubled_paused_or_replaced_make_each_payment_once() -> Result<()> {
-    let stack = quick_stack().await?;
+    let stack = quick_stack(LONG_MS).await?;
     for service in ["intent", "signer-gateway"] {
         stack.kill(service)?;
         stack.start_again(service, &[])?;

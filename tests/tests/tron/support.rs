@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use proto::intent::v1::WithdrawalStatus;
 use rand::Rng as _;
 use rand::rngs::StdRng;
+use tests::load;
 use tests::payments::{Customer, Ordered};
 use tests::stack::Stack;
 use tests::tron::tune;
@@ -19,14 +20,20 @@ const PACE: Duration = Duration::from_millis(400);
 /// How long everything may take to be paid once nothing breaks any more.
 pub(crate) const AFTERWARDS: Duration = Duration::from_secs(150);
 
-/// A stack whose services are quick to try again and whose windows are short, so that their ends are seen.
-pub(crate) async fn quick_stack() -> Result<Stack> {
+/// Short, so that the ends of windows are seen.
+pub(crate) const SHORT_MS: u32 = 8_000;
+/// Longer than anything takes on a busy machine: nothing needs a second signature.
+pub(crate) const LONG_MS: u32 = 300_000;
+
+/// A stack whose services are quick to try again, with windows of this length.
+pub(crate) async fn quick_stack(window_ms: u32) -> Result<Stack> {
     let stack = Stack::start()?;
-    tune(
-        &stack.config("execution"),
-        "window_ms = 8000\nnode_timeout_ms = 1500\nworkers = { lease_ms = 4000, resend_after_ms = 1500 }\n\
-         [retry]\nwithdrawal = { base_ms = 300, cap_ms = 1000, max_tries = 40 }\nwait = { base_ms = 200, cap_ms = 1000 }",
-    )?;
+    let settings = format!(
+        "window_ms = {window_ms}\nnode_timeout_ms = 1500\nworkers = {{ lease_ms = 4000, resend_after_ms = 1500 }}\n\
+         [retry]\nwithdrawal = {{ base_ms = 300, cap_ms = 1000, max_tries = 40 }}\n\
+         wait = {{ base_ms = 200, cap_ms = 1000 }}"
+    );
+    tune(&stack.config("execution"), &settings)?;
     tune(
         &stack.config("confirmation"),
         "[follow]\nvoid_check_ms = 500\nretry_ms = 300\nlease_ms = 3000\nnode_timeout_ms = 1500",
@@ -57,22 +64,12 @@ pub(crate) async fn while_ordering<T>(
     dice: &mut StdRng,
     breaking: impl Future<Output = Result<T>>,
 ) -> Result<(T, Vec<Ordered>)> {
-    let mut breaking = std::pin::pin!(breaking);
-    let mut pace = tokio::time::interval(PACE);
-    let mut running = tokio::task::JoinSet::new();
     let mut assets = ["TRX", "USDT"].into_iter().cycle();
-    let done = loop {
-        tokio::select! {
-            done = &mut breaking => break done?,
-            _ = pace.tick() => {
-                let (customer, to) = (customer.clone(), stranger(dice));
-                let asset = assets.next().unwrap_or("TRX");
-                running.spawn(async move { customer.order_to("tron", to, (asset, "2.5"), None).await });
-            }
-        }
+    let order = || {
+        let (customer, to, asset) = (customer.clone(), stranger(dice), assets.next().unwrap_or("TRX"));
+        async move { customer.order_to("tron", to, (asset, "2.5"), None).await }
     };
-    let orders = running.join_all().await.into_iter().collect::<Result<_>>()?;
-    Ok((done, orders))
+    load::while_ordering(order, PACE, breaking).await
 }
 
 /// Waits until the last of these has reached execution.
