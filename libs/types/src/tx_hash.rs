@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use alloy_primitives::B256;
 
+use crate::AddressFormat;
 use crate::text::serde_as_text;
 
 /// Why a text is not a transaction hash.
@@ -26,6 +27,14 @@ impl TxHash {
     /// 64 lower-case digits without `0x`, as TRON writes it.
     pub fn bare(&self) -> String {
         hex::encode(self.0)
+    }
+
+    /// As the nodes and explorers of such a chain write it, for whoever takes it there.
+    pub fn in_format(&self, format: AddressFormat) -> String {
+        match format {
+            AddressFormat::Evm => self.to_string(),
+            AddressFormat::Tron => self.bare(),
+        }
     }
 
     pub const fn as_bytes(&self) -> &[u8; 32] {
@@ -98,6 +107,8 @@ mod tests {
         assert_eq!(BARE.to_uppercase().parse::<TxHash>().unwrap(), bare);
         assert_eq!(bare.to_string(), format!("0x{BARE}"));
         assert_eq!(bare.bare(), BARE);
+        assert_eq!(bare.in_format(AddressFormat::Tron), BARE);
+        assert_eq!(bare.in_format(AddressFormat::Evm), format!("0x{BARE}"));
         assert_eq!(TxHash::from(bare.as_b256()), bare);
         let json = serde_json::to_string(&bare).unwrap();
         assert_eq!(serde_json::from_str::<TxHash>(&json).unwrap(), bare);

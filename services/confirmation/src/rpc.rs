@@ -5,7 +5,7 @@ use proto::confirmation::v1::confirmation_service_server::ConfirmationService;
 use proto::time::timestamp;
 use rpc::page::{self, Filter};
 use tonic::{Request, Response, Status};
-use types::{ChainName, JobId};
+use types::{AddressFormat, ChainName, JobId};
 
 use crate::chains::ChainApp;
 use crate::heads::{ChainStanding, NodeStanding};
@@ -62,7 +62,9 @@ impl ConfirmationService for ConfirmationRpc {
     ) -> Result<Response<wire::GetWatchResponse>, Status> {
         let job = parse::job(&request.into_inner().job_id)?;
         let stored = self.watches.get(job).await?;
-        let observations = self.watches.observations(job).await?.into_iter().map(observation).collect();
+        let observations = self.watches.observations(job).await?;
+        let format = stored.watch.effect.to.format();
+        let observations = observations.into_iter().map(|seen| observation(seen, format)).collect();
         let watch = Some(watch(&stored, &self.watches.tips().await?));
         Ok(Response::new(wire::GetWatchResponse { watch, observations }))
     }
@@ -148,6 +150,7 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
         chain::AssetRef::Native => String::new(),
         chain::AssetRef::Token(contract) => contract.to_string(),
     };
+    let format = watch.effect.to.format();
     wire::Watch {
         job_id: watch.job.to_string(),
         withdrawal_id: watch.withdrawal.map_or_else(String::new, |id| id.to_string()),
@@ -158,11 +161,11 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
             amount_raw: watch.effect.amount.to_string(),
             contract_address,
         }),
-        transactions: watch.transactions.iter().map(transaction).collect(),
+        transactions: watch.transactions.iter().map(|tx| transaction(tx, format)).collect(),
         status: status.into(),
-        tx_hash: tx.map_or_else(String::new, |hash| hash.to_string()),
+        tx_hash: tx.map_or_else(String::new, |hash| hash.in_format(format)),
         block_number: block.map_or(0, |block| block.number),
-        block_hash: block.map_or_else(String::new, |block| block.hash.to_string()),
+        block_hash: block.map_or_else(String::new, |block| block.hash.in_format(format)),
         confirmations,
         created_at: Some(timestamp(stored.created_at)),
         finished_at: stored.finished_at.map(timestamp),
@@ -173,20 +176,20 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
     }
 }
 
-fn observation(seen: Observed) -> wire::Observation {
+fn observation(seen: Observed, format: AddressFormat) -> wire::Observation {
     wire::Observation {
         kind: seen.kind,
-        tx_hash: seen.tx.map_or_else(String::new, |hash| hash.to_string()),
+        tx_hash: seen.tx.map_or_else(String::new, |hash| hash.in_format(format)),
         block_number: seen.block.map_or(0, |block| block.number),
-        block_hash: seen.block.map_or_else(String::new, |block| block.hash.to_string()),
+        block_hash: seen.block.map_or_else(String::new, |block| block.hash.in_format(format)),
         detail: seen.detail,
         at: Some(timestamp(seen.at)),
     }
 }
 
-fn transaction(tx: &WatchedTx) -> wire::WatchedTransaction {
+fn transaction(tx: &WatchedTx, format: AddressFormat) -> wire::WatchedTransaction {
     wire::WatchedTransaction {
-        tx_hash: tx.hash.to_string(),
+        tx_hash: tx.hash.in_format(format),
         is_cancellation: tx.is_cancellation,
         nonce: tx.nonce,
         expires_at: tx.expires_at.map(timestamp),

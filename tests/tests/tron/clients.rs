@@ -56,7 +56,7 @@ async fn tronweb_sees_the_amounts_that_were_ordered() -> Result<()> {
     let mut ids = Vec::new();
     for order in &orders {
         let told = customer.status(&order.id).await?;
-        ids.push(told.final_tx_hash.trim_start_matches("0x").to_owned());
+        ids.push(told.final_tx_hash.clone());
     }
     let seen = {
         let (modules, devnet, token, ids) = (modules.clone(), devnet.clone(), token.clone(), ids.clone());

@@ -130,7 +130,7 @@ fn approval(approval: &Approval) -> pb::Approval {
 pub(super) fn withdrawal(from: &Withdrawal) -> pb::Withdrawal {
     let (payload, state) = (&from.payload, &from.state);
     let (hash, block) = match state {
-        State::Completed { tx_hash, block, .. } => (tx_hash.to_string(), *block),
+        State::Completed { tx_hash, block, .. } => (tx_hash.in_format(payload.destination.format()), *block),
         _ => (String::new(), 0),
     };
     pb::Withdrawal {

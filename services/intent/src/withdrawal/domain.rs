@@ -354,7 +354,7 @@ impl State {
             }
             Event::Complete { tx_hash, block } => {
                 let to = Self::Completed { handover, tx_hash: *tx_hash, block: *block, finished_at: now };
-                Ok(one(to, format!("paid by {tx_hash}, final in block {block}")))
+                Ok(one(to, format!("paid, final in block {block}")))
             }
             Event::Fail { reason } => {
                 let to = Self::Failed { handover, reason: reason.clone(), finished_at: now };

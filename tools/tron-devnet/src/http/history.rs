@@ -33,8 +33,13 @@ fn number(request: &Request<'_>, key: &str) -> Option<u64> {
     request.params.int(key).and_then(|number| u64::try_from(number).ok())
 }
 
+/// Ids may begin with `0x`: java-tron passes over it.
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    hex::decode(text.strip_prefix("0x").unwrap_or(text)).ok()
+}
+
 fn tx_id(request: &Request<'_>) -> Option<TxId> {
-    hex::decode(request.params.text("value")).ok()?.try_into().ok()
+    unhex(request.params.text("value"))?.try_into().ok()
 }
 
 pub fn now_block(network: &Network, request: &Request<'_>) -> Value {
@@ -49,9 +54,9 @@ pub fn block(network: &Network, request: &Request<'_>) -> Value {
         None => Some(view.newest(request.solid)),
         Some(wanted) => match render::integer(wanted).and_then(|number| u64::try_from(number).ok()) {
             Some(number) => view.block(number, request.solid),
-            None => hex::decode(wanted.as_str().unwrap_or_default())
-                .ok()
-                .and_then(|id| view.block_by_id(&id, request.solid)),
+            None => {
+                unhex(wanted.as_str().unwrap_or_default()).and_then(|id| view.block_by_id(&id, request.solid))
+            }
         },
     };
     found.map_or_else(|| json!({}), |block| render::block(block, request.params.visible(), detail))
@@ -66,7 +71,7 @@ pub fn block_by_num(network: &Network, request: &Request<'_>) -> Value {
 }
 
 pub fn block_by_id(network: &Network, request: &Request<'_>) -> Value {
-    let id = hex::decode(request.params.text("value")).unwrap_or_default();
+    let id = unhex(request.params.text("value")).unwrap_or_default();
     match view(network, request).block_by_id(&id, request.solid) {
         Some(block) => render::block(block, request.params.visible(), true),
         None => json!({}),
