@@ -251,6 +251,7 @@ async fn a_killed_service_is_started_again_and_a_stray_copy_is_found() {
         devstack::health(&text(&part["url"])).await == Health::Serving
     })
     .await;
+    stack.must(&["status"]);
     stack.must(&["down"]);
     wait_for("the stray copy to end", GONE, || {
         let ended = stray.try_wait().unwrap().is_some();

@@ -107,6 +107,25 @@ pub enum ServerError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
+/// How long a port may be taken before that is an error: a process that was killed a moment ago still holds its own, and whoever
+/// starts it again should not have to know.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
+
+async fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let until = tokio::time::Instant::now() + PREDECESSOR_LIMIT;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && tokio::time::Instant::now() < until =>
+            {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
 /// What went wrong, without the system's error number.
 fn plain(error: &std::io::Error) -> String {
     match error.kind() {
@@ -249,7 +268,7 @@ impl Server {
         let tls = self.config.tls.as_ref().map(tls::server).transpose()?;
         let listen = self.config.listen;
         let refused = |error: std::io::Error| ServerError::Listen { listen, reason: plain(&error) };
-        let listener = TcpListener::bind(listen).await.map_err(refused)?;
+        let listener = listen_at(listen).await.map_err(refused)?;
         let local_addr = listener.local_addr().map_err(refused)?;
         let services: Arc<[&'static str]> = self.services.into();
         let (health, health_service) = Health::new(&services, &self.checks);

@@ -81,6 +81,16 @@ async fn with_notice_the_server_answers_on_while_not_serving() {
 }
 
 #[tokio::test]
+async fn a_port_that_its_last_owner_is_about_to_leave_is_waited_for() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listen = taken.local_addr().unwrap();
+    let mut binding = std::pin::pin!(Server::new(ServerConfig::new(listen)).bind());
+    assert!(futures::poll!(binding.as_mut()).is_pending(), "somebody listens there");
+    drop(taken);
+    assert_eq!(binding.await.unwrap().local_addr(), listen);
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_said_plainly() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();

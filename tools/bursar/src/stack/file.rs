@@ -92,13 +92,17 @@ impl Part {
         Identity { pid: self.pid, started: self.started }
     }
 
-    /// How the part feels now: its process first, then its own protocol.
+    /// How the part feels now, by its own protocol. A service may have been started again by the command on record, which gives it
+    /// another pid at the same address; of anything else only the process that was started counts.
     pub async fn health(&self, name: &str) -> Health {
-        if !self.identity().is_alive() {
-            return Health::Unreachable(format!("no process with pid {}", self.pid));
-        }
+        let gone = || Health::Unreachable(format!("no process with pid {}", self.pid));
+        let is_alive = self.identity().is_alive();
         if self.kind == Kind::Service {
-            return devstack::health(&self.url).await;
+            let health = devstack::health(&self.url).await;
+            return if !is_alive && matches!(health, Health::Unreachable(_)) { gone() } else { health };
+        }
+        if !is_alive {
+            return gone();
         }
         match tokio::time::timeout(PING_LIMIT, self.ping(name)).await {
             Ok(Ok(())) => Health::Serving,
