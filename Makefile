@@ -34,7 +34,7 @@ build: setup-run ## Build the services and the command line
 
 .PHONY: test
 test: setup-test ## Run every test, on real servers that the tests start themselves
-	@echo "==> building the services and the tests (in one go: features differ between the two)"
+	@echo "==> building the services and the tests"
 	@$(CARGO) build --workspace --all-targets
 	@echo "==> running the tests"
 	@$(CARGO) test --workspace --no-fail-fast

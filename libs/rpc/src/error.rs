@@ -5,6 +5,7 @@
 
 use std::{collections::HashMap, error::Error, time::Duration};
 
+pub use telemetry::causes as chain;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -149,23 +150,6 @@ pub fn internal(error: &(dyn Error + 'static)) -> Status {
     let mut details = info(reason::INTERNAL, &[("error_id", &error_id)]);
     details.set_request_info(&error_id, "");
     Status::with_error_details(Code::Internal, "internal error", details)
-}
-
-/// An error and all its sources in one line.
-#[must_use]
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Some libraries repeat their sources in their own text; saying it once is enough.
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// The stable reason of an error that came from a Bursar service.

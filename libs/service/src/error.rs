@@ -1,6 +1,6 @@
 //! Why a service did not start or did not go on.
 
-use std::{error::Error, fmt::Write as _};
+use std::error::Error;
 
 use crate::config::ConfigErrors;
 
@@ -76,19 +76,9 @@ impl StartError {
     /// The message for people: what went wrong and every cause, in one line.
     #[must_use]
     pub fn message(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = match self {
-            Self::Service(error) => error.source(),
-            _ => self.source(),
-        };
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Some errors repeat their source; saying it once is enough.
-            if !text.contains(&cause_text) {
-                let _ = write!(text, ": {cause_text}");
-            }
-            source = cause.source();
+        match self {
+            Self::Service(error) => telemetry::causes(&**error),
+            _ => telemetry::causes(self),
         }
-        text
     }
 }

@@ -22,6 +22,8 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+use crate::causes::causes;
+
 /// Names that the line itself owns. A field that would overwrite one is kept under `field.<name>`.
 const RESERVED: [&str; 7] = ["timestamp", "level", "target", "service", "trace_id", "span_id", "span"];
 
@@ -176,18 +178,6 @@ fn member_name(key: &str) -> Cow<'_, str> {
 fn json<'a>(key: &'a str, text: &str) -> Option<(&'a str, Value)> {
     let key = key.strip_suffix(JSON)?;
     Some((key, serde_json::from_str(text).ok()?))
-}
-
-/// Errors print one level each; a log line must tell the whole chain.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 fn members(fields: &str) -> serde_json::Map<String, Value> {

@@ -7,6 +7,7 @@
 //! Invariants: trace ids exist and travel whether or not anything is exported, and whatever the log filter hides; calling
 //! [`init`] or [`metrics::install`] again is harmless, so tests in one process may all call them.
 
+mod causes;
 mod crash;
 mod format;
 pub mod metrics;
@@ -14,6 +15,7 @@ mod process;
 pub mod propagation;
 mod setup;
 
+pub use causes::causes;
 pub use crash::{crash_point, crash_point_of};
 pub use propagation::TraceContext;
 pub use setup::{LogFormat, Telemetry, TelemetryConfig, TelemetryError, init};

@@ -236,7 +236,12 @@ pub struct Verifier {
 impl Verifier {
     /// Starts at the beginning. `anchor` is a head noted earlier, kept where the database's owner cannot reach.
     pub fn new(anchor: Option<Head>) -> Self {
-        Self { head: Head::GENESIS, anchor }
+        Self::after(Head::GENESIS, anchor)
+    }
+
+    /// Goes on after a row that was checked before.
+    pub fn after(head: Head, anchor: Option<Head>) -> Self {
+        Self { head, anchor }
     }
 
     /// Takes the next row.
@@ -273,9 +278,9 @@ impl Verifier {
         }
     }
 
-    /// Rows that held so far.
-    pub fn checked(&self) -> u64 {
-        self.head.sequence
+    /// The last row that held.
+    pub fn head(&self) -> Head {
+        self.head
     }
 }
 

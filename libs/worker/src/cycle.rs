@@ -119,7 +119,7 @@ impl Worker {
         let name = self.settings().id.to_string();
         let (outcome, report, error) = match result {
             Ok(report) => ("done", Some(report), None),
-            Err(error) => ("failed", None, Some(crate::run::chain(&*error))),
+            Err(error) => ("failed", None, Some(telemetry::causes(&*error))),
         };
         if let Some(error) = &error {
             tracing::warn!(worker = name, epoch, error, "cycle failed");

@@ -77,7 +77,7 @@ impl Loop {
                     let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
                     tracing::warn!(
                         worker = self.name,
-                        error = chain(&error),
+                        error = telemetry::causes(&error),
                         failures,
                         pause_ms,
                         "tick failed"
@@ -113,18 +113,6 @@ impl Loop {
                 .record(began.elapsed().as_secs_f64());
         }
     }
-}
-
-/// An error and its sources in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 -- A record whose log entry is missing or tells of another transaction; or an entry that says "signed" while no record has that
--- signature. Either would be a transaction that nobody can account for.
+-- signature. Either would be a transaction that nobody can account for. Looks at the entries after $1 and up to $2.
 WITH told AS (
     SELECT entry.sequence, entry.reason,
            parts.detail ->> 'idempotency_key'      AS key,
@@ -9,13 +9,14 @@ WITH told AS (
     FROM audit_log AS entry
     -- Each is parsed once.
     CROSS JOIN LATERAL (SELECT entry.detail::jsonb AS detail OFFSET 0) AS parts
-    WHERE entry.action = 'sign' AND entry.decision = 'allowed'
+    WHERE entry.sequence > $1 AND entry.sequence <= $2
+      AND entry.action = 'sign' AND entry.decision = 'allowed'
 ), stray AS (
     SELECT coalesce(record.idempotency_key, told.key) AS key,
            coalesce(told.sequence, record.audit_sequence) AS sequence
     FROM (SELECT * FROM told WHERE reason <> 'idempotency.replayed') AS told
     -- Both ways at once, and never by comparing all with all, whatever the planner believes about the tables.
-    FULL JOIN signing_records AS record
+    FULL JOIN (SELECT * FROM signing_records WHERE audit_sequence > $1 AND audit_sequence <= $2) AS record
         ON record.idempotency_key = told.key AND record.audit_sequence = told.sequence
     WHERE told.sequence IS NULL
        OR record.idempotency_key IS NULL

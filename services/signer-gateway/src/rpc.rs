@@ -229,8 +229,8 @@ impl SignerService for Gateway {
         request: Request<pb::VerifyAuditRequest>,
     ) -> Result<Response<pb::VerifyAuditResponse>, Status> {
         name(&request)?;
-        let anchor = parse::anchor(request.get_ref())?;
-        let report = self.audit.verify(anchor).await.map_err(status::audit)?;
+        let check = parse::check(request.get_ref())?;
+        let report = self.audit.verify(check).await.map_err(status::audit)?;
         Ok(Response::new(show::report(report)))
     }
 }

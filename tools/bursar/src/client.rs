@@ -181,20 +181,21 @@ impl Connection {
     }
 
     fn client(&self, service: &str, given: Option<&String>, who: &str) -> Result<Client> {
+        let own = self.part(service);
         let url = match (given, &self.stack) {
             (Some(url), _) => url.clone(),
-            (None, Some(stack)) => stack
-                .parts
-                .get(service)
-                .map(|p| p.url.clone())
-                .with_context(|| format!("the stack has no {service}"))?,
+            (None, Some(_)) => own.clone().with_context(|| format!("the stack has no {service}"))?,
             (None, None) => anyhow::bail!(
                 "no stack in {} and no address of {service}: start one with `bursar up`, or name an address",
                 self.target.data.display()
             ),
         };
+        // Keys of the local stack are nobody else's business.
+        let is_own = own.is_some_and(|own| own == url.trim_end_matches('/'));
+        let own_key = is_own.then(|| self.own_key(who)).flatten();
         let mut config = ClientConfig::new(url);
-        if let Some(key) = self.key(who) {
+        // `--api-key` is used for all calls.
+        if let Some(key) = self.target.api_key.clone().or(own_key) {
             config = config.with_key(key);
         }
         if let Some(ca) = &self.target.ca {
@@ -203,9 +204,8 @@ impl Connection {
         Ok(connect_lazy(&config)?)
     }
 
-    /// The key of a named caller on a local stack. With `--api-key` that key is used for all calls.
-    fn key(&self, name: &str) -> Option<Secret> {
-        let stack = || self.stack.as_ref().and_then(|s| s.api_keys.get(name).map(Secret::new));
-        self.target.api_key.clone().or_else(stack)
+    /// The key of a named caller on the local stack.
+    fn own_key(&self, name: &str) -> Option<Secret> {
+        self.stack.as_ref()?.api_keys.get(name).map(Secret::new)
     }
 }

@@ -8,6 +8,8 @@ use super::{Break, Entry, Head, Verifier, repo};
 
 /// Rows read at a time while verifying.
 const CHUNK: u32 = 2_000;
+/// How long one check goes on before it leaves the rest to the next: well within the time a caller waits for an answer.
+const BUDGET: Duration = Duration::from_secs(5);
 
 /// Why the log could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,17 @@ pub enum AuditError {
     Database(#[from] sqlx::Error),
 }
 
+/// What to check.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// The row after which the check begins; it was checked before.
+    pub after: Head,
+    /// A head noted earlier.
+    pub anchor: Option<Head>,
+    /// How many rows; without it as many as its time allows.
+    pub max_entries: Option<u32>,
+}
+
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -24,6 +37,8 @@ pub struct Report {
     pub entries: u64,
     /// The first thing that does not fit.
     pub problem: Option<Break>,
+    /// The last row that was checked, if there are more.
+    pub next: Option<Head>,
     /// How long it took.
     pub took: Duration,
 }
@@ -51,35 +66,48 @@ impl Audit {
         Ok(repo::head(&self.pool).await?)
     }
 
-    /// Recomputes the whole chain in one snapshot, and compares it with the signing records and a noted head.
-    pub async fn verify(&self, anchor: Option<Head>) -> Result<Report, AuditError> {
+    /// Recomputes the chain in one snapshot, and compares it with the signing records and a noted head.
+    pub async fn verify(&self, check: Check) -> Result<Report, AuditError> {
         let started = Instant::now();
         let mut tx = db::begin(&self.pool).await?;
         sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut *tx).await?;
-        let mut verifier = Verifier::new(anchor);
         let stored = repo::head_in(&mut tx).await?;
-        let mut problem = loop {
-            let entries = repo::page(&mut tx, verifier.checked(), CHUNK).await?;
-            if entries.is_empty() {
-                break None;
+        let mut verifier = Verifier::after(check.after, check.anchor);
+        let checked = |verifier: &Verifier| verifier.head().sequence - check.after.sequence;
+        let (mut problem, mut next) = (None, None);
+        while problem.is_none() && next.is_none() {
+            let first = verifier.head();
+            let left = check.max_entries.map(u64::from).map(|max| max.saturating_sub(checked(&verifier)));
+            let limit = left.and_then(|left| u32::try_from(left).ok()).map_or(CHUNK, |left| left.min(CHUNK));
+            let entries = repo::page(&mut tx, first.sequence, limit).await?;
+            problem = entries.iter().find_map(|entry| verifier.push(entry).err());
+            // Told from a full page only by the next one, which is empty.
+            let at_end = entries.is_empty();
+            if problem.is_none() && at_end {
+                problem = verifier.clone().finish(Some(stored)).err();
             }
-            if let Some(found) = entries.iter().find_map(|entry| verifier.push(entry).err()) {
-                break Some(found);
+            if problem.is_none() {
+                let range = repo::Range {
+                    // Whatever names an entry that cannot be belongs to the first part or to the last.
+                    after: (first != Head::GENESIS).then_some(first.sequence),
+                    to: (!at_end).then_some(verifier.head().sequence),
+                };
+                let stray = repo::stray_record(&mut tx, range).await?;
+                problem = stray.map(|(key, sequence)| Break::Record { key, sequence });
             }
-        };
-        let entries = verifier.checked();
-        if problem.is_none() {
-            problem = verifier.finish(Some(stored)).err();
-        }
-        if problem.is_none() {
-            let stray = repo::stray_record(&mut tx).await?;
-            problem = stray.map(|(key, sequence)| Break::Record { key, sequence });
+            if at_end {
+                break;
+            }
+            let full = check.max_entries.is_some_and(|max| checked(&verifier) >= u64::from(max));
+            next = (full || started.elapsed() >= BUDGET).then(|| verifier.head());
         }
         tx.rollback().await?;
+        let entries = checked(&verifier);
         if let Some(problem) = &problem {
+            next = None;
             tracing::error!(%problem, entries, "audit log does not hold");
             metrics::counter!("bursar_signer_audit_breaks_total").increment(1);
         }
-        Ok(Report { entries, problem, took: started.elapsed() })
+        Ok(Report { entries, problem, next, took: started.elapsed() })
     }
 }

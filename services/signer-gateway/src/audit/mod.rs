@@ -8,7 +8,7 @@
 mod app;
 mod repo;
 
-pub use app::{Audit, AuditError, Report};
+pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use repo::{append_in, lock_head_in};
 pub use types::audit::{Break, Decision, Draft, Entry, Hash, Head, Verifier, verify};
 

@@ -69,12 +69,23 @@ pub(super) async fn head_in(connection: &mut PgConnection) -> Result<Head, sqlx:
     head_of(&sqlx::query("SELECT sequence, hash FROM audit_head").fetch_one(connection).await?)
 }
 
-/// The first signing record that the log does not confirm.
+/// A part of the log; open where it has no bound.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) after: Option<u64>,
+    pub(super) to: Option<u64>,
+}
+
+/// The first signing record of a part that the log does not confirm.
 pub(super) async fn stray_record(
     connection: &mut PgConnection,
+    range: Range,
 ) -> Result<Option<(String, u64)>, sqlx::Error> {
-    let row =
-        sqlx::query(include_str!("../../queries/audit_stray_record.sql")).fetch_optional(connection).await?;
+    let row = sqlx::query(include_str!("../../queries/audit_stray_record.sql"))
+        .bind(range.after.map_or(i64::MIN, signed))
+        .bind(range.to.map_or(i64::MAX, signed))
+        .fetch_optional(connection)
+        .await?;
     row.map(|row| Ok((row.try_get("idempotency_key")?, unsigned(row.try_get("audit_sequence")?)))).transpose()
 }
 

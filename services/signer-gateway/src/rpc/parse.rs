@@ -12,7 +12,7 @@ use proto::signer::v1::tx_intent::Action as WireAction;
 use tonic::Status;
 use types::{Address, AddressFormat, ChainName, JobId, RawAmount, WalletGroupId};
 
-use crate::audit::Head;
+use crate::audit::{Check, Head};
 use crate::builder::{Action, EvmFee, EvmParameters, Parameters, TronParameters};
 use crate::group::GroupName;
 use crate::guard::VoidAttestation;
@@ -298,13 +298,21 @@ pub(super) fn audit_page(wire: &pb::ListAuditRequest) -> Result<(u64, u32), Stat
     }
 }
 
-pub(super) fn anchor(wire: &pb::VerifyAuditRequest) -> Result<Option<Head>, Status> {
-    if wire.expected_hash.is_empty() {
-        return Ok(None);
+pub(super) fn check(wire: &pb::VerifyAuditRequest) -> Result<Check, Status> {
+    let after = place(("after_sequence", wire.after_sequence), ("after_hash", &wire.after_hash))?;
+    Ok(Check {
+        after: after.unwrap_or(Head::GENESIS),
+        anchor: place(("expected_sequence", wire.expected_sequence), ("expected_hash", &wire.expected_hash))?,
+        max_entries: (wire.max_entries > 0).then_some(wire.max_entries),
+    })
+}
+
+/// A place in the log: both fields, or neither.
+fn place(sequence: (&str, u64), hash: (&str, &str)) -> Result<Option<Head>, Status> {
+    match (sequence.1, hash.1) {
+        (0, "") => Ok(None),
+        (0, _) => Err(missing(sequence.0)),
+        (_, "") => Err(missing(hash.0)),
+        (sequence, text) => Ok(Some(Head { sequence, hash: value(hash.0, text)? })),
     }
-    let hash = value("expected_hash", &wire.expected_hash)?;
-    if wire.expected_sequence == 0 {
-        return Err(missing("expected_sequence"));
-    }
-    Ok(Some(Head { sequence: wire.expected_sequence, hash }))
 }

@@ -89,10 +89,12 @@ pub fn entry_from_wire(wire: pb::AuditEntry) -> Option<Entry> {
 
 pub(super) fn report(report: Report) -> pb::VerifyAuditResponse {
     pb::VerifyAuditResponse {
-        intact: report.problem.is_none(),
+        intact: report.problem.is_none() && report.next.is_none(),
         entries: report.entries,
         first_bad_sequence: report.problem.as_ref().map_or(0, |problem| problem.sequence()),
         problem: report.problem.map(|problem| problem.to_string()).unwrap_or_default(),
         took: prost_types::Duration::try_from(report.took).ok(),
+        next_sequence: report.next.map_or(0, |next| next.sequence),
+        next_hash: report.next.map(|next| next.hash.to_string()).unwrap_or_default(),
     }
 }

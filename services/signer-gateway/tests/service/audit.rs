@@ -130,6 +130,31 @@ async fn newest_signatures_cut_off_the_log_are_missed_by_their_records() {
 }
 
 #[tokio::test]
+async fn a_check_goes_on_only_from_a_place_that_was_there() {
+    let gateway = busy().await;
+    let entries = gateway.audit().await;
+    let check = |after_sequence, after_hash: &str| pb::VerifyAuditRequest {
+        after_sequence,
+        after_hash: after_hash.to_owned(),
+        ..Default::default()
+    };
+    let mut operator = gateway.operator.clone();
+    let rest = operator.verify_audit(check(5, &entries[4].hash)).await.expect("checked").into_inner();
+    assert!(rest.intact && rest.entries == 3, "{rest:?}");
+    let other = operator.verify_audit(check(5, &entries[3].hash)).await.expect("checked").into_inner();
+    assert!(!other.intact && other.first_bad_sequence == 6, "{other:?}");
+    for (bad, field) in [
+        (check(5, ""), "after_hash"),
+        (check(0, &entries[4].hash), "after_sequence"),
+        (check(5, "beef"), "after_hash"),
+    ] {
+        let refused = operator.verify_audit(bad).await.expect_err(field);
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains(field), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_signature_the_log_does_not_tell_of_is_found() {
     let gateway = busy().await;
     tamper(

@@ -285,8 +285,30 @@ impl Gateway {
 
     pub(crate) async fn verify(&self, anchor: Option<(u64, String)>) -> pb::VerifyAuditResponse {
         let (expected_sequence, expected_hash) = anchor.unwrap_or_default();
-        let request = pb::VerifyAuditRequest { expected_hash, expected_sequence };
-        self.operator.clone().verify_audit(request).await.expect("verified").into_inner()
+        let request = pb::VerifyAuditRequest { expected_hash, expected_sequence, ..Default::default() };
+        let at_once =
+            self.operator.clone().verify_audit(request.clone()).await.expect("verified").into_inner();
+        let in_parts = self.verify_in_parts(request).await;
+        let found = |report: &pb::VerifyAuditResponse| (report.intact, report.problem.clone());
+        assert_eq!(found(&at_once), found(&in_parts), "in parts as at once");
+        assert!(!at_once.intact || at_once.entries == in_parts.entries);
+        at_once
+    }
+
+    /// Two entries a call.
+    async fn verify_in_parts(&self, mut request: pb::VerifyAuditRequest) -> pb::VerifyAuditResponse {
+        let mut entries = 0;
+        request.max_entries = 2;
+        loop {
+            let part =
+                self.operator.clone().verify_audit(request.clone()).await.expect("verified").into_inner();
+            entries += part.entries;
+            if part.next_sequence == 0 {
+                return pb::VerifyAuditResponse { entries, ..part };
+            }
+            assert!(!part.intact && part.entries == 2 && part.problem.is_empty(), "{part:?}");
+            (request.after_sequence, request.after_hash) = (part.next_sequence, part.next_hash);
+        }
     }
 
     /// Expects a refusal, and that the log tells of it.

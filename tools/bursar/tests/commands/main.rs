@@ -90,6 +90,10 @@ fn mistakes(stack: &Stack) {
         assert!(stack.refused(&words).contains(why), "bursar {words:?} does not say `{why}`");
     }
     assert!(!stack.path("nowhere").exists(), "looking for a stack makes none");
+    // An address that is not written in stack.json may be anybody's, and is not sent a key of this stack.
+    let named = stack.url("intent").replace("127.0.0.1", "localhost");
+    assert!(stack.refused(&["withdraw", "list", "--intent", &named]).contains("Unauthenticated"));
+    stack.text(&["withdraw", "list", "--intent", &stack.url("intent")]);
 }
 
 /// What follows a service goes on when that starts again.

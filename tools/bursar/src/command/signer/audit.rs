@@ -76,12 +76,24 @@ impl Verify {
         if out.json { Ok(()) } else { output::print(&format!("intact: {} entries", found.entries)) }
     }
 
+    /// Part by part, however long the log is.
     async fn online(&self, connection: &Connection) -> Result<pb::VerifyAuditResponse> {
-        let request = pb::VerifyAuditRequest {
+        let mut client = connection.signer("auditor")?;
+        let mut request = pb::VerifyAuditRequest {
             expected_hash: self.expect.clone().unwrap_or_default(),
             expected_sequence: self.sequence.unwrap_or_default(),
+            ..Default::default()
         };
-        Ok(connection.signer("auditor")?.verify_audit(request).await?.into_inner())
+        let (began, mut entries) = (std::time::Instant::now(), 0);
+        loop {
+            let found = client.verify_audit(request.clone()).await?.into_inner();
+            entries += found.entries;
+            if found.next_sequence == 0 {
+                let took = prost_types::Duration::try_from(began.elapsed()).ok();
+                return Ok(pb::VerifyAuditResponse { entries, took, ..found });
+            }
+            (request.after_sequence, request.after_hash) = (found.next_sequence, found.next_hash);
+        }
     }
 
     /// Line by line: an export may be larger than memory.
@@ -106,7 +118,7 @@ impl Verify {
                 break;
             }
         }
-        let entries = verifier.checked();
+        let entries = verifier.head().sequence;
         let problem = problem.or_else(|| verifier.finish(None).err());
         Ok(pb::VerifyAuditResponse {
             intact: problem.is_none(),
@@ -114,6 +126,7 @@ impl Verify {
             first_bad_sequence: problem.as_ref().map_or(0, |found| found.sequence()),
             problem: problem.map(|found| found.to_string()).unwrap_or_default(),
             took: prost_types::Duration::try_from(began.elapsed()).ok(),
+            ..Default::default()
         })
     }
 }
