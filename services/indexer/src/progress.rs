@@ -12,6 +12,8 @@ use crate::store::{Store, StoreError};
 const STALE_MS: i64 = 180_000;
 /// Exhausted ranges shown for one source.
 const MAX_EXHAUSTED: i64 = 100;
+/// Ranges that are tried again, shown for one source: the lowest hold up the rest.
+const MAX_RETRIED: i64 = 5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Progressing {
@@ -38,7 +40,15 @@ impl Progressing {
                 attempts: job.attempts,
                 error: job.error,
             });
-            all.push(progress(cursor, exhausted.collect(), now_ms));
+            let retried = self.ranges.retried(source.name(), MAX_RETRIED).await?;
+            let retried = retried.into_iter().map(|job| pb::RetriedRange {
+                from_block: job.from,
+                to_block: job.to,
+                attempts: job.attempts,
+                error: job.error,
+            });
+            let told = progress(cursor, now_ms);
+            all.push(pb::Progress { exhausted: exhausted.collect(), retried: retried.collect(), ..told });
         }
         Ok(all)
     }
@@ -49,7 +59,7 @@ impl Progressing {
     }
 }
 
-fn progress(cursor: &Cursor, exhausted: Vec<pb::ExhaustedRange>, now_ms: i64) -> pb::Progress {
+fn progress(cursor: &Cursor, now_ms: i64) -> pb::Progress {
     let lag = cursor.lag();
     // Blocks per 1000 s; a source at the head has no time left, and one that stands still has no end in sight.
     let stands = lag > 0 && now_ms.saturating_sub(cursor.sampled_at_ms) > STALE_MS;
@@ -73,7 +83,7 @@ fn progress(cursor: &Cursor, exhausted: Vec<pb::ExhaustedRange>, now_ms: i64) ->
             (_, Some(seconds)) => Some(prost_types::Duration { seconds, nanos: 0 }),
             (_, None) => None,
         },
-        exhausted,
+        ..Default::default()
     }
 }
 
@@ -100,11 +110,11 @@ mod tests {
             address_version: 0,
             address_floor: 1,
         };
-        let moving = progress(&cursor, Vec::new(), 1_002_000);
+        let moving = progress(&cursor, 1_002_000);
         assert_eq!((moving.blocks_per_second, moving.time_left.map(|left| left.seconds)), (50, Some(20)));
-        let standing = progress(&cursor, Vec::new(), 1_000_000 + STALE_MS + 1);
+        let standing = progress(&cursor, 1_000_000 + STALE_MS + 1);
         assert_eq!((standing.blocks_per_second, standing.time_left), (0, None));
-        let there = progress(&Cursor { head: 99, ..cursor }, Vec::new(), i64::MAX);
+        let there = progress(&Cursor { head: 99, ..cursor }, i64::MAX);
         assert_eq!((there.lag_blocks, there.time_left.map(|left| left.seconds)), (0, Some(0)));
     }
 }

@@ -407,7 +407,17 @@ impl RangeRepo {
 
     /// Ranges that need a person, lowest first.
     pub(crate) async fn exhausted(&self, source: &str, limit: i64) -> Result<Vec<Job>, StoreError> {
-        let filter = doc! { "source": source, "open": true, "status": "exhausted" };
+        self.open_ranges(doc! { "source": source, "open": true, "status": "exhausted" }, limit).await
+    }
+
+    /// Ranges whose last try failed and that are tried again, lowest first.
+    pub(crate) async fn retried(&self, source: &str, limit: i64) -> Result<Vec<Job>, StoreError> {
+        let status = doc! { "$in": ["pending", "failed", "processing"] };
+        let filter = doc! { "source": source, "open": true, "status": status, "error": { "$gt": "" } };
+        self.open_ranges(filter, limit).await
+    }
+
+    async fn open_ranges(&self, filter: Document, limit: i64) -> Result<Vec<Job>, StoreError> {
         let jobs = self.typed().find(filter).sort(doc! { "fromBlock": 1 }).limit(limit).await?;
         let jobs: Vec<JobDoc> = jobs.try_collect().await?;
         Ok(jobs.into_iter().map(Job::from).collect())

@@ -93,11 +93,18 @@ async fn a_node_that_is_down_is_passed_over_and_an_outage_uses_up_no_attempts() 
     refused(&["eth_getLogs", "eth_getBlockReceipts"]);
     let before = first.calls("eth_getLogs");
     wait_for("many failed attempts", LONG, || async { first.calls("eth_getLogs") > before + 12 }).await;
-    assert!(indexing.progress(FEES).await.unwrap().complete_to_block < stuck);
+    wait_for("it to say why it stands", LONG, || async {
+        let progress = indexing.progress(FEES).await.unwrap();
+        assert!(progress.complete_to_block < stuck);
+        let first = progress.retried.first();
+        first.is_some_and(|told| told.from_block == progress.complete_to_block + 1 && !told.error.is_empty())
+    })
+    .await;
     assert_eq!(parked(&database).await, 0, "an outage is not the range's fault");
     first.pass().await;
     second.pass().await;
-    indexing.complete_to(FEES, stuck).await;
+    let progress = indexing.complete_to(FEES, stuck).await;
+    assert_eq!(progress.retried, []);
     world.assert_stored(&database).await;
     indexing.stop().await;
 }

@@ -217,6 +217,13 @@ fn table(progress: &[pb::Progress]) -> Result<()> {
                 one.source, range.error
             ))?;
         }
+        for range in &one.retried {
+            let (from, to) = (range.from_block, range.to_block);
+            output::print(&format!(
+                "{}: blocks {from} to {to} are tried again: {}",
+                one.source, range.error
+            ))?;
+        }
     }
     Ok(())
 }
