@@ -74,7 +74,10 @@ impl Audit {
         let stored = repo::head_in(&mut tx).await?;
         let mut verifier = Verifier::after(check.after, check.anchor);
         let checked = |verifier: &Verifier| verifier.head().sequence - check.after.sequence;
-        let (mut problem, mut next) = (None, None);
+        let (written, begin) = (stored.sequence, check.after.sequence);
+        // What was there when the caller saw it is gone.
+        let cut = Break::Tail { expected: begin, found: written };
+        let (mut problem, mut next) = ((written < begin).then_some(cut), None);
         while problem.is_none() && next.is_none() {
             let first = verifier.head();
             let left = check.max_entries.map(u64::from).map(|max| max.saturating_sub(checked(&verifier)));

@@ -143,6 +143,8 @@ async fn a_check_goes_on_only_from_a_place_that_was_there() {
     assert!(rest.intact && rest.entries == 3, "{rest:?}");
     let other = operator.verify_audit(check(5, &entries[3].hash)).await.expect("checked").into_inner();
     assert!(!other.intact && other.first_bad_sequence == 6, "{other:?}");
+    let beyond = operator.verify_audit(check(12, &entries[4].hash)).await.expect("checked").into_inner();
+    assert_eq!(beyond.problem, "the log ends at entry 8, but 12 were written");
     for (bad, field) in [
         (check(5, ""), "after_hash"),
         (check(0, &entries[4].hash), "after_sequence"),
