@@ -83,9 +83,16 @@ pub async fn judge_but(
 /// The signer's log holds together, and no service has given a message up.
 pub async fn unbroken(stack: &Stack) -> Result<()> {
     let mut signer = SignerServiceClient::new(stack.client("signer-gateway", "auditor")?);
-    let audit = signer.verify_audit(sg::VerifyAuditRequest::default()).await?.into_inner();
-    ensure!(audit.intact, "the signer's log is broken at {}: {}", audit.first_bad_sequence, audit.problem);
-    nothing_parked_in_an_outbox(stack).await
+    let mut part = sg::VerifyAuditRequest::default();
+    loop {
+        let audit = signer.verify_audit(part.clone()).await?.into_inner();
+        let (bad, problem) = (audit.first_bad_sequence, audit.problem);
+        ensure!(problem.is_empty(), "the signer's log is broken at {bad}: {problem}");
+        if audit.intact {
+            return nothing_parked_in_an_outbox(stack).await;
+        }
+        (part.after_sequence, part.after_hash) = (audit.next_sequence, audit.next_hash);
+    }
 }
 
 /// Waits until every job has come to rest and no lane holds a nonce that the chain has not used.

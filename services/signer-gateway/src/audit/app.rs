@@ -84,8 +84,7 @@ impl Audit {
             let limit = left.and_then(|left| u32::try_from(left).ok()).map_or(CHUNK, |left| left.min(CHUNK));
             let entries = repo::page(&mut tx, first.sequence, limit).await?;
             problem = entries.iter().find_map(|entry| verifier.push(entry).err());
-            // Told from a full page only by the next one, which is empty.
-            let at_end = entries.is_empty();
+            let at_end = entries.len() < usize::try_from(limit).unwrap_or(usize::MAX);
             if problem.is_none() && at_end {
                 problem = verifier.clone().finish(Some(stored)).err();
             }
