@@ -7,11 +7,12 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// Libraries and the workspace crates each may stand on.
 const LIBS: &[(&str, &[&str])] = &[
     ("types", &[]),
-    ("proto", &["types"]),
+    ("payment", &["types"]),
+    ("proto", &["payment", "types"]),
     ("telemetry", &[]),
     ("devstack", &[]),
     ("db", &["telemetry", "types"]),
-    ("chain", &["types"]),
+    ("chain", &["payment", "types"]),
     ("rpc", &["proto", "telemetry", "types"]),
     ("worker", &["db", "telemetry", "types"]),
     ("service", &["db", "rpc", "telemetry"]),
@@ -19,7 +20,7 @@ const LIBS: &[(&str, &[&str])] = &[
 ];
 
 /// What every service may stand on. Never each other: they talk through the contracts.
-const SERVICE_LIBS: &[&str] = &["db", "proto", "rpc", "service", "telemetry", "types", "worker"];
+const SERVICE_LIBS: &[&str] = &["db", "payment", "proto", "rpc", "service", "telemetry", "types", "worker"];
 
 /// Services that may reach a chain. The signer is absent on purpose: it has no route to any node.
 const ON_CHAIN: &[&str] = &["confirmation", "execution", "indexer", "worker-control"];
@@ -28,14 +29,9 @@ const SERVICES: &[&str] =
     &["confirmation", "execution", "indexer", "intent", "signer-gateway", "worker-control"];
 
 /// What tools may stand on: libraries, never a service.
-const TOOL_LIBS: &[&str] = &["chain", "db", "devstack", "proto", "rpc", "telemetry", "types"];
+const TOOL_LIBS: &[&str] = &["chain", "db", "devstack", "payment", "proto", "rpc", "telemetry", "types"];
 
 const TOOLS: &[&str] = &["bench", "bursar", "tron-devnet"];
-
-/// A tool that is a worker: it runs on the workers' runtime and reads its configuration as the services do, and reaches no
-/// chain and no database server.
-const WORKERS: &[(&str, &[&str])] =
-    &[("float-worker", &["proto", "rpc", "service", "telemetry", "types", "worker"])];
 
 /// The benchmark measures the signer's own signing code, beside the whole gateway over its contract.
 const MEASURED: (&str, &str) = ("bench", "signer-gateway");
@@ -57,9 +53,8 @@ fn allowed() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let measured = (*name == MEASURED.0).then_some(MEASURED.1);
         (*name, TOOL_LIBS.iter().copied().chain(measured).collect())
     });
-    let workers = WORKERS.iter().map(|(name, deps)| (*name, deps.iter().copied().collect()));
     let tests = ("tests", ["proto", "rpc", "testkit", "types"].into());
-    libs.chain(services).chain(tools).chain(workers).chain([tests]).collect()
+    libs.chain(services).chain(tools).chain([tests]).collect()
 }
 
 fn edges(package: &Package, ours: &BTreeSet<String>, dev: bool) -> Vec<String> {

@@ -9,7 +9,7 @@ use crate::node::NodeName;
 
 /// One node's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer<T> {
+pub enum NodeAnswer<T> {
     Value(T),
     /// The node cannot know; says nothing about the fact.
     Abstain(String),
@@ -38,13 +38,13 @@ pub enum Agreement<T> {
 }
 
 impl<T: PartialEq> Agreement<T> {
-    pub fn of(answers: Vec<(NodeName, Answer<T>)>, quorum: usize) -> Self {
+    pub fn of(answers: Vec<(NodeName, NodeAnswer<T>)>, quorum: usize) -> Self {
         let (mut values, mut silent, mut conflicts) = (Vec::new(), Vec::new(), Vec::new());
         for (node, answer) in answers {
             match answer {
-                Answer::Value(value) => values.push((node, value)),
-                Answer::Abstain(why) => silent.push((node, why)),
-                Answer::Conflict(why) => conflicts.push((node, why)),
+                NodeAnswer::Value(value) => values.push((node, value)),
+                NodeAnswer::Abstain(why) => silent.push((node, why)),
+                NodeAnswer::Conflict(why) => conflicts.push((node, why)),
             }
         }
         let contradicted = values.windows(2).any(|pair| pair[0].1 != pair[1].1);
@@ -92,23 +92,25 @@ pub fn reached_by(quorum: usize, mut numbers: Vec<u64>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn named(answers: Vec<Answer<u8>>) -> Vec<(NodeName, Answer<u8>)> {
+    fn named(answers: Vec<NodeAnswer<u8>>) -> Vec<(NodeName, NodeAnswer<u8>)> {
         answers.into_iter().enumerate().map(|(i, a)| (NodeName::from(format!("n{i}")), a)).collect()
     }
 
     #[test]
     fn one_dissenter_is_enough_to_withhold_agreement() {
-        let said = named(vec![Answer::Value(1), Answer::Value(1), Answer::Value(2)]);
+        let said = named(vec![NodeAnswer::Value(1), NodeAnswer::Value(1), NodeAnswer::Value(2)]);
         assert!(Agreement::of(said, 2).is_disagreement());
-        let said = named(vec![Answer::Value(1), Answer::Value(1), Answer::Conflict("fork".into())]);
+        let said =
+            named(vec![NodeAnswer::Value(1), NodeAnswer::Value(1), NodeAnswer::Conflict("fork".into())]);
         assert!(Agreement::of(said, 2).is_disagreement());
     }
 
     #[test]
     fn an_abstention_is_neither_yes_nor_no() {
-        let said = named(vec![Answer::Value(1), Answer::Abstain("lags".into()), Answer::Value(1)]);
+        let said =
+            named(vec![NodeAnswer::Value(1), NodeAnswer::Abstain("lags".into()), NodeAnswer::Value(1)]);
         assert_eq!(Agreement::of(said, 2).agreed(), Some(1));
-        let said = named(vec![Answer::Value(1), Answer::Abstain("lags".into())]);
+        let said = named(vec![NodeAnswer::Value(1), NodeAnswer::Abstain("lags".into())]);
         assert!(matches!(Agreement::of(said, 2), Agreement::TooFew { needed: 2, .. }));
     }
 

@@ -23,7 +23,7 @@
 //! [`ChainEdge::settlements`] gives the standing of candidates as of that block; and for a binding that is used up
 //! without any of its hashes, [`ChainEdge::fate`] gives the positive evidence for a void verdict.
 //!
-//! Nothing here is a verdict: values say what nodes report. `Standing::NotSeen` in particular proves nothing.
+//! Nothing here is a verdict: values say what nodes report. `TxStatus::NotSeen` in particular proves nothing.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -295,7 +295,7 @@ pub struct Settlement {
 
 /// Where a claimed transaction stands as of a given final block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum TxStatus {
     /// Unknown to the node. Proves nothing: see [`ChainEdge::fate`].
     NotSeen,
     /// In the pool, or in a block above the given one.
@@ -408,7 +408,7 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
     async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError>;
 
     /// Where each claim stands as of a final block, as each node tells it; in the order of the claims.
-    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>>;
+    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>>;
 
     /// What became of a binding as of a final block. `Foreign` and `Expired`, agreed, are the only grounds on which a
     /// job may be given another binding or be called failed.

@@ -23,12 +23,12 @@ const SINGLE_CALLS_AT_ONCE: usize = 8;
 
 /// One question.
 #[derive(Debug, Clone, Serialize)]
-pub struct Call {
+pub struct RpcCall {
     pub method: &'static str,
     pub params: Value,
 }
 
-impl Call {
+impl RpcCall {
     pub fn new(method: &'static str, params: Value) -> Self {
         Self { method, params }
     }
@@ -42,7 +42,7 @@ struct Envelope<'a> {
     jsonrpc: &'static str,
     id: u64,
     #[serde(flatten)]
-    call: &'a Call,
+    call: &'a RpcCall,
 }
 
 /// Absent and `null` results must be told apart: `null` is an answer ("no such block"), absence is not.
@@ -105,12 +105,12 @@ impl JsonRpc {
         method: &'static str,
         params: Value,
     ) -> Result<T, NodeError> {
-        let reply = self.single(&Call::new(method, params)).await??;
+        let reply = self.single(&RpcCall::new(method, params)).await??;
         read(&reply)
     }
 
     /// Many questions in as few requests as allowed; answers in the order of the questions.
-    pub async fn batch(&self, calls: &[Call]) -> Result<Vec<Reply>, NodeError> {
+    pub async fn batch(&self, calls: &[RpcCall]) -> Result<Vec<Reply>, NodeError> {
         let mut replies = Vec::with_capacity(calls.len());
         for chunk in calls.chunks(self.max_batch) {
             replies.extend(self.chunk(chunk).await?);
@@ -118,7 +118,7 @@ impl JsonRpc {
         Ok(replies)
     }
 
-    async fn chunk(&self, calls: &[Call]) -> Result<Vec<Reply>, NodeError> {
+    async fn chunk(&self, calls: &[RpcCall]) -> Result<Vec<Reply>, NodeError> {
         if let [call] = calls {
             return Ok(vec![self.single(call).await?]);
         }
@@ -154,13 +154,13 @@ impl JsonRpc {
             .collect()
     }
 
-    async fn one_by_one(&self, calls: &[Call]) -> Result<Vec<Reply>, NodeError> {
+    async fn one_by_one(&self, calls: &[RpcCall]) -> Result<Vec<Reply>, NodeError> {
         let waiting: Vec<_> = calls.iter().map(|call| self.single(call)).collect();
         let answers: Vec<_> = futures::stream::iter(waiting).buffered(SINGLE_CALLS_AT_ONCE).collect().await;
         answers.into_iter().collect()
     }
 
-    async fn single(&self, call: &Call) -> Result<Reply, NodeError> {
+    async fn single(&self, call: &RpcCall) -> Result<Reply, NodeError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let answer = self.post(encode(&Envelope { jsonrpc: "2.0", id, call })?).await?;
         let response: Response = parse(&answer)?;

@@ -42,14 +42,14 @@ mod send;
 mod settle;
 mod words;
 
-pub use agreement::{Agreement, Answer};
+pub use agreement::{Agreement, NodeAnswer};
 pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause};
 pub use commitment::{Bound, Commitment, commitment};
 pub use connect::{Caps, Settings, connect};
 pub use edge::{
     Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Closing,
     Cost, Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
-    Standing, Transfer, TxRef,
+    Transfer, TxRef, TxStatus,
 };
 pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFault};
 pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy};

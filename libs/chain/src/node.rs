@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use types::ChainName;
 
-use crate::agreement::{Agreement, Answer};
+use crate::agreement::{Agreement, NodeAnswer};
 use crate::error::{ChainError, ConfigError, NodeError};
 use crate::heads::Head;
 
@@ -334,7 +334,7 @@ impl<C: NodeClient> NodeSet<C> {
     }
 
     /// What the nodes' answers come to. Disagreement is counted and logged here, whoever asked.
-    pub fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, Answer<T>)>) -> Agreement<T> {
+    pub fn agreement<T: PartialEq>(&self, answers: Vec<(NodeName, NodeAnswer<T>)>) -> Agreement<T> {
         let agreement = Agreement::of(answers, self.quorum);
         if agreement.is_disagreement() {
             metrics::counter!("bursar_chain_disagreements_total", "chain" => self.chain.to_string())
@@ -351,8 +351,8 @@ impl<C: NodeClient> NodeSet<C> {
 }
 
 /// A failed question is an abstention.
-pub fn or_abstain<T>(answer: Result<Answer<T>, NodeError>) -> Answer<T> {
-    answer.unwrap_or_else(|error| Answer::Abstain(error.to_string()))
+pub fn or_abstain<T>(answer: Result<NodeAnswer<T>, NodeError>) -> NodeAnswer<T> {
+    answer.unwrap_or_else(|error| NodeAnswer::Abstain(error.to_string()))
 }
 
 pub(crate) type Named<T> = Vec<(NodeName, T)>;

@@ -6,9 +6,9 @@
 //! Invariants, as absences: no lease, due time or order ever depends on this process's clock (the database's decides);
 //! no call to the outside is made inside a transaction; no password reaches a log or an error; NOTIFY carries no work.
 
+pub mod batch_writer;
 pub mod cas;
 pub mod error;
-pub mod group;
 pub mod migrate;
 pub mod outbox;
 pub mod pool;
@@ -16,10 +16,10 @@ pub mod queue;
 mod scan;
 pub mod wake;
 
+pub use batch_writer::{BatchError, BatchWriter};
 pub use cas::{Conflict, expect_one};
 pub use error::{DbError, Fault, classify, constraint};
-pub use group::{Group, GroupError};
-pub use pool::{DatabaseConfig, begin, connect, connect_lazy, few, ping};
+pub use pool::{DatabaseConfig, begin, connect, connect_lazy, dedicated_pool, ping};
 pub use queue::{Due, Lease, Queue, QueueError};
 pub use wake::{Sleeper, Wake, Waker, wake_in};
 

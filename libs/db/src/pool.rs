@@ -146,7 +146,7 @@ pub fn connect_lazy(config: &DatabaseConfig) -> Result<PgPool, DbError> {
 /// each statement is planned once per connection. Not for lists: with filters that may be absent, one plan does not fit all.
 /// To be made on the runtime that will use them.
 #[must_use]
-pub fn few(shared: &PgPool, connections: u32) -> PgPool {
+pub fn dedicated_pool(shared: &PgPool, connections: u32) -> PgPool {
     let options = shared.connect_options();
     let options = options.as_ref().clone().options([("plan_cache_mode", "force_generic_plan")]);
     shared.options().clone().max_connections(connections).connect_lazy_with(options)

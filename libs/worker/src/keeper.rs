@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::claim::{Claim, Taken};
 use crate::keys::Timing;
 use crate::redis::RedisError;
-use crate::runtime::{Shared, Standing};
+use crate::runtime::{Permission, Shared};
 
 /// How soon Redis is tried again: a fraction of a heartbeat, so that an outage costs little more than itself.
 pub(crate) fn retry_pause(timing: &Timing) -> Duration {
@@ -56,14 +56,14 @@ pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
 async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
     let standing = shared.standing.borrow().clone();
     let known = match standing {
-        Standing::Held(held) | Standing::Away(Some(held)) => Some(held),
-        Standing::Away(None) => None,
-        Standing::Alone | Standing::Lost(_) => return Ok(()),
+        Permission::Held(held) | Permission::Away(Some(held)) => Some(held),
+        Permission::Away(None) => None,
+        Permission::Alone | Permission::Lost(_) => return Ok(()),
     };
     if let Some(held) = known
         && let Some(until) = claim.beat(&shared.snapshot()).await?
     {
-        shared.standing.send_replace(Standing::Held(crate::claim::Held { until, ..held }));
+        shared.standing.send_replace(Permission::Held(crate::claim::Held { until, ..held }));
         return Ok(());
     }
     // Never held, expired during an outage, or gone with the data of a Redis that was restarted: take it, if it is free.
@@ -71,12 +71,12 @@ async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
         Taken::Ours(held) => {
             tracing::warn!(worker = %shared.settings.id, token = held.token, "the lock was taken anew");
             shared.change(|state| state.fencing_token = Some(held.token));
-            shared.standing.send_replace(Standing::Held(held));
+            shared.standing.send_replace(Permission::Held(held));
             claim.beat(&shared.snapshot()).await?;
         }
         Taken::Busy(by) | Taken::Refused(by) => {
             tracing::error!(worker = %shared.settings.id, by, "the lock went to another; stopping");
-            shared.standing.send_replace(Standing::Lost(by));
+            shared.standing.send_replace(Permission::Lost(by));
         }
     }
     Ok(())

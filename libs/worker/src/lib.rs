@@ -32,7 +32,7 @@ pub use history::History;
 pub use id::{WorkerId, WorkerIdError};
 pub use keys::{Keys, Timing};
 pub use run::{Loop, Tick, Ticked};
-pub use runtime::{Ended, RuntimeError, Standing, Worker};
+pub use runtime::{Ended, Permission, RuntimeError, Worker};
 pub use settings::{Settings, WithoutRedis};
 pub use state::{Mood, WorkerState};
 pub use telemetry::crash_point;

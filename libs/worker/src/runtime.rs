@@ -77,7 +77,7 @@ pub enum Ended {
 
 /// Where a worker stands with its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Permission {
     /// There is no Redis to stand with.
     Alone,
     Held(Held),
@@ -91,7 +91,7 @@ pub enum Standing {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    pub(crate) standing: watch::Sender<Standing>,
+    pub(crate) standing: watch::Sender<Permission>,
     pub(crate) state: Mutex<WorkerState>,
     /// Publishes the state before the next heartbeat is due.
     pub(crate) fresh: Notify,
@@ -113,10 +113,10 @@ impl Shared {
     pub(crate) fn away(&self) {
         self.standing.send_if_modified(|standing| {
             let last = match standing {
-                Standing::Held(held) => Some(*held),
-                Standing::Away(_) | Standing::Lost(_) | Standing::Alone => return false,
+                Permission::Held(held) => Some(*held),
+                Permission::Away(_) | Permission::Lost(_) | Permission::Alone => return false,
             };
-            *standing = Standing::Away(last);
+            *standing = Permission::Away(last);
             true
         });
     }
@@ -153,11 +153,11 @@ impl Worker {
     pub fn may_start(&self) -> bool {
         let go_on = self.shared.settings.without_redis == WithoutRedis::GoOn;
         match &*self.shared.standing.borrow() {
-            Standing::Alone => true,
+            Permission::Alone => true,
             // A process that was paused wakes up with a lock that has ended meanwhile.
-            Standing::Held(held) => go_on || Instant::now() < held.until,
-            Standing::Away(_) => go_on,
-            Standing::Lost(_) => false,
+            Permission::Held(held) => go_on || Instant::now() < held.until,
+            Permission::Away(_) => go_on,
+            Permission::Lost(_) => false,
         }
     }
 
@@ -165,13 +165,13 @@ impl Worker {
     #[must_use]
     pub fn may_act(&self) -> bool {
         match &*self.shared.standing.borrow() {
-            Standing::Alone => true,
-            Standing::Held(held) => self.within(held),
-            Standing::Away(last) => match last {
+            Permission::Alone => true,
+            Permission::Held(held) => self.within(held),
+            Permission::Away(last) => match last {
                 Some(held) => self.within(held),
                 None => self.shared.settings.without_redis == WithoutRedis::GoOn,
             },
-            Standing::Lost(_) => false,
+            Permission::Lost(_) => false,
         }
     }
 
@@ -183,8 +183,8 @@ impl Worker {
     #[must_use]
     pub fn fencing_token(&self) -> Option<u64> {
         match &*self.shared.standing.borrow() {
-            Standing::Held(held) | Standing::Away(Some(held)) => Some(held.token),
-            Standing::Alone | Standing::Away(None) | Standing::Lost(_) => None,
+            Permission::Held(held) | Permission::Away(Some(held)) => Some(held.token),
+            Permission::Alone | Permission::Away(None) | Permission::Lost(_) => None,
         }
     }
 
@@ -252,8 +252,8 @@ impl Worker {
         let mut standing = self.shared.standing.subscribe();
         while self.may_start() {
             let lock_ends = match &*standing.borrow_and_update() {
-                Standing::Held(held) => held.until.saturating_duration_since(Instant::now()),
-                Standing::Alone | Standing::Away(_) | Standing::Lost(_) => DAY,
+                Permission::Held(held) => held.until.saturating_duration_since(Instant::now()),
+                Permission::Alone | Permission::Away(_) | Permission::Lost(_) => DAY,
             };
             // Whichever comes first; an expired wait only looks again.
             let _ = tokio::time::timeout(lock_ends.max(Duration::from_millis(1)), standing.changed()).await;
@@ -275,7 +275,7 @@ where
     }
     let state = Mutex::new(WorkerState::new(&settings.id, &settings.incarnation));
     let shared = Arc::new(Shared {
-        standing: watch::Sender::new(Standing::Alone),
+        standing: watch::Sender::new(Permission::Alone),
         state,
         fresh: Notify::new(),
         overdue_at: Mutex::new(None),
@@ -334,12 +334,12 @@ async fn connect(shared: &Shared) -> Result<Connected, RuntimeError> {
     let control = redis.subscribe(settings.keys.control())?;
     let (keys, id) = (settings.keys.clone(), settings.id.clone());
     let claim = Claim::new(redis, keys, settings.timing, id, settings.incarnation.clone());
-    shared.standing.send_replace(Standing::Away(None));
+    shared.standing.send_replace(Permission::Away(None));
     let mut told = false;
     loop {
         let refused = match claim.take().await {
             Ok(Taken::Ours(held)) => {
-                shared.standing.send_replace(Standing::Held(held));
+                shared.standing.send_replace(Permission::Held(held));
                 shared.change(|state| state.fencing_token = Some(held.token));
                 break;
             }
@@ -415,16 +415,16 @@ where
         // Only when Redis is there; else the lock ends by itself.
         let _ = edge.claim.release().await;
     }
-    if let Standing::Lost(by) = &*shared.standing.borrow() {
+    if let Permission::Lost(by) = &*shared.standing.borrow() {
         return Err(RuntimeError::Lost { id: shared.settings.id.to_string(), by: by.clone() });
     }
     result.map_err(RuntimeError::Panic)?.map_err(RuntimeError::Body)?;
     Ok(ended)
 }
 
-async fn gone(standing: &mut watch::Receiver<Standing>) {
+async fn gone(standing: &mut watch::Receiver<Permission>) {
     // The sender lives in what the caller shares.
-    let _ = standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await;
+    let _ = standing.wait_for(|standing| matches!(standing, Permission::Lost(_))).await;
 }
 
 async fn next_message(edge: Option<&mut Edge>) -> String {

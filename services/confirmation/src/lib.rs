@@ -60,7 +60,7 @@ impl service::Service for Confirmation {
         let waker = Waker::start(&pool);
         let courier =
             Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
-        let relay = Relay::new(db::few(&pool, 3), courier, RelayConfig::default());
+        let relay = Relay::new(db::dedicated_pool(&pool, 3), courier, RelayConfig::default());
         ctx.spawn("outbox relay", {
             let waker = waker.clone();
             move |stop| async move {
@@ -130,7 +130,7 @@ impl service::Service for Confirmation {
 fn parts(ctx: &Context<Config>, owner: String) -> Parts {
     let config = ctx.config();
     Parts {
-        pool: db::few(&ctx.pool(), 6),
+        pool: db::dedicated_pool(&ctx.pool(), 6),
         key: config.attestation.clone(),
         follow: config.follow.clone(),
         owner,

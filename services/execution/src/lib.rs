@@ -66,7 +66,7 @@ impl Service for Execution {
         let config = ctx.config();
         let parts = parts(&ctx)?;
         let deliver = Delivering::new(connect_lazy(&config.confirmation)?, connect_lazy(&config.intent)?);
-        let relay = Relay::new(db::few(&ctx.pool(), 3), deliver, RelayConfig::default());
+        let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
         let waker = parts.waker.clone();
         ctx.spawn("outbox relay", move |stop| async move {
             relay.run(&waker, stop).await;

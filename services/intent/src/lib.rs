@@ -94,7 +94,7 @@ fn start_loops(
 ) {
     let waker = Waker::start(&ctx.pool());
     let deliver = ToExecution::new(execution, withdrawals.clone());
-    let relay = Relay::new(db::few(&ctx.pool(), 3), deliver, RelayConfig::default());
+    let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
     let listener = waker.clone();
     ctx.spawn("outbox relay", move |stop| async move {
         relay.run(&listener, stop).await;

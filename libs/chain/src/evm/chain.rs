@@ -13,11 +13,11 @@ use super::classify;
 use super::client::{At, EvmClient};
 use super::config::{EvmConfig, Finality};
 use super::tx::{SignedTx, UnsignedTx, hash_of};
-use crate::agreement::{Agreement, Answer, reached_by};
+use crate::agreement::{Agreement, NodeAnswer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
     Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate,
-    FateQuestion, Plan, Price, Seen, Sighting, SignedError, Standing,
+    FateQuestion, Plan, Price, Seen, Sighting, SignedError, TxStatus,
 };
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
@@ -248,8 +248,8 @@ impl ChainEdge for EvmChain {
             .ask_all(|node| async move {
                 let header = node.ask(|client| client.header(At::Number(number))).await?;
                 Ok(match header {
-                    Some(header) => Answer::Value(header.head()),
-                    None => Answer::Abstain(format!("has no block {number} yet")),
+                    Some(header) => NodeAnswer::Value(header.head()),
+                    None => NodeAnswer::Abstain(format!("has no block {number} yet")),
                 })
             })
             .await;
@@ -266,7 +266,7 @@ impl ChainEdge for EvmChain {
             .await
     }
 
-    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
         self.settlements_asof(claims, asof).await
     }
 

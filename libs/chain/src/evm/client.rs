@@ -13,7 +13,7 @@ use super::erc20;
 use super::wire::{WireBlock, WireFeeHistory, WireHeader, WireReceipt, WireTransaction};
 use crate::edge::{Block, Detail};
 use crate::error::NodeError;
-use crate::jsonrpc::{Call, JsonRpc, Reply, read};
+use crate::jsonrpc::{JsonRpc, Reply, RpcCall, read};
 use crate::node::NodeClient;
 
 /// Which block a question is about.
@@ -82,7 +82,7 @@ impl EvmClient {
         self.many(
             numbers
                 .iter()
-                .map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(*number), false]))),
+                .map(|number| RpcCall::new("eth_getBlockByNumber", json!([U64::from(*number), false]))),
         )
         .await
     }
@@ -98,17 +98,19 @@ impl EvmClient {
             Detail::Senders => true,
         };
         let blocks: Vec<Option<WireBlock>> = self
-            .many(numbers.map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(number), full]))))
+            .many(
+                numbers.map(|number| RpcCall::new("eth_getBlockByNumber", json!([U64::from(number), full]))),
+            )
             .await?;
         Ok(blocks.into_iter().map_while(|block| block.map(WireBlock::block)).collect())
     }
 
     pub async fn receipts(&self, hashes: &[B256]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
-        self.many(hashes.iter().map(|hash| Call::new("eth_getTransactionReceipt", json!([hash])))).await
+        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionReceipt", json!([hash])))).await
     }
 
     pub async fn transactions(&self, hashes: &[B256]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
-        self.many(hashes.iter().map(|hash| Call::new("eth_getTransactionByHash", json!([hash])))).await
+        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionByHash", json!([hash])))).await
     }
 
     /// How many transactions of this sender the state at that block contains: the next nonce.
@@ -120,7 +122,7 @@ impl EvmClient {
     /// Next nonce in the latest state and with the pool counted in.
     pub async fn nonces(&self, sender: Address) -> Result<(u64, u64), NodeError> {
         let calls = [At::Latest, At::Pending]
-            .map(|at| Call::new("eth_getTransactionCount", json!([sender, at.json()])));
+            .map(|at| RpcCall::new("eth_getTransactionCount", json!([sender, at.json()])));
         let counts: Vec<U64> = self.many(calls).await?;
         match counts[..] {
             [latest, pending] => Ok((latest.to(), pending.to())),
@@ -131,13 +133,13 @@ impl EvmClient {
     /// Balances in the latest state: native without a token, otherwise by the token's `balanceOf`. `None` where the
     /// contract gave no number, so that one bad token does not spoil the others.
     pub async fn balances(&self, of: &[(Address, Option<Address>)]) -> Result<Vec<Option<U256>>, NodeError> {
-        let calls: Vec<Call> = of
+        let calls: Vec<RpcCall> = of
             .iter()
             .map(|(holder, token)| match token {
-                None => Call::new("eth_getBalance", json!([holder, "latest"])),
+                None => RpcCall::new("eth_getBalance", json!([holder, "latest"])),
                 Some(token) => {
                     let data = erc20::balance_of_calldata(*holder);
-                    Call::new("eth_call", json!([{"to": token, "data": data}, "latest"]))
+                    RpcCall::new("eth_call", json!([{"to": token, "data": data}, "latest"]))
                 }
             })
             .collect();
@@ -157,8 +159,8 @@ impl EvmClient {
         &self,
         calls: &[CallRequest],
     ) -> Result<Vec<Result<u64, NodeError>>, NodeError> {
-        let calls: Vec<Call> =
-            calls.iter().map(|call| Call::new("eth_estimateGas", json!([call.json()]))).collect();
+        let calls: Vec<RpcCall> =
+            calls.iter().map(|call| RpcCall::new("eth_estimateGas", json!([call.json()]))).collect();
         let gas = |reply: Reply| read::<U64>(&reply?).map(|gas| gas.to());
         Ok(self.rpc.batch(&calls).await?.into_iter().map(gas).collect())
     }
@@ -174,10 +176,10 @@ impl EvmClient {
 
     /// Sends signed transactions in order. The outer error concerns all of them, an inner one its own.
     pub async fn send_raw(&self, raw: &[Vec<u8>]) -> Result<Vec<Reply>, NodeError> {
-        let calls: Vec<Call> = raw
+        let calls: Vec<RpcCall> = raw
             .iter()
             .map(|raw| {
-                Call::new("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(raw)]))
+                RpcCall::new("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(raw)]))
             })
             .collect();
         self.rpc.batch(&calls).await
@@ -186,9 +188,9 @@ impl EvmClient {
     /// A batch whose every answer must be readable; the first error stands for all.
     async fn many<T: DeserializeOwned>(
         &self,
-        calls: impl IntoIterator<Item = Call>,
+        calls: impl IntoIterator<Item = RpcCall>,
     ) -> Result<Vec<T>, NodeError> {
-        let calls: Vec<Call> = calls.into_iter().collect();
+        let calls: Vec<RpcCall> = calls.into_iter().collect();
         self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
     }
 }

@@ -14,15 +14,15 @@ use super::chain::EvmChain;
 use super::client::{At, EvmClient};
 use super::effect;
 use super::wire::{WireReceipt, WireTransaction};
-use crate::agreement::{Agreement, Answer};
-use crate::edge::{BlockRef, Claim, Closing, Cost, Detail, Fate, FateQuestion, Settlement, Standing};
+use crate::agreement::{Agreement, NodeAnswer};
+use crate::edge::{BlockRef, Claim, Closing, Cost, Detail, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
 use crate::settle::level_pools;
 
 impl EvmChain {
-    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
         if claims.is_empty() {
             return Vec::new();
         }
@@ -30,7 +30,7 @@ impl EvmChain {
         let told: Vec<_> = told
             .into_iter()
             .map(|(node, told)| {
-                let abstained = |error: NodeError| vec![Answer::Abstain(error.to_string()); claims.len()];
+                let abstained = |error: NodeError| vec![NodeAnswer::Abstain(error.to_string()); claims.len()];
                 (node, told.unwrap_or_else(abstained))
             })
             .collect();
@@ -66,11 +66,11 @@ impl View {
     }
 
     /// Why this node has no say about that final block, if it has none.
-    fn objection<T>(&self, asof: &Head) -> Option<Answer<T>> {
+    fn objection<T>(&self, asof: &Head) -> Option<NodeAnswer<T>> {
         match self.hashes.get(&asof.number) {
-            None => Some(Answer::Abstain(format!("has no block {} yet", asof.number))),
+            None => Some(NodeAnswer::Abstain(format!("has no block {} yet", asof.number))),
             Some(hash) if *hash != B256::from(asof.hash) => {
-                Some(Answer::Conflict(format!("has block {hash} at final height {}", asof.number)))
+                Some(NodeAnswer::Conflict(format!("has block {hash} at final height {}", asof.number)))
             }
             Some(_) => None,
         }
@@ -86,7 +86,7 @@ async fn standings(
     node: &Arc<Node<EvmClient>>,
     claims: &[Claim],
     asof: &Head,
-) -> Result<Vec<Answer<Standing>>, NodeError> {
+) -> Result<Vec<NodeAnswer<TxStatus>>, NodeError> {
     let hashes: Vec<B256> = claims.iter().map(|claim| claim.hash.into()).collect();
     let (receipts, transactions) = futures::try_join!(
         node.ask(|client| client.receipts(&hashes)),
@@ -97,7 +97,7 @@ async fn standings(
         receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);
     let view = View::read(node, numbers).await?;
-    if let Some(objection) = view.objection::<Standing>(asof) {
+    if let Some(objection) = view.objection::<TxStatus>(asof) {
         return Ok(vec![objection; claims.len()]);
     }
     let seen = receipts.iter().zip(&transactions);
@@ -114,31 +114,34 @@ fn standing(
     transaction: &Option<WireTransaction>,
     view: &View,
     asof: &Head,
-) -> Answer<Standing> {
+) -> NodeAnswer<TxStatus> {
     let Some(receipt) = receipt else {
-        let Some(transaction) = transaction else { return Answer::Value(Standing::NotSeen) };
+        let Some(transaction) = transaction else { return NodeAnswer::Value(TxStatus::NotSeen) };
         return match transaction.block_number.map(|number| number.to::<u64>()) {
             // It has the transaction in its past and no receipt: it has pruned it, or not indexed it yet.
             Some(number) if number <= asof.number => {
-                Answer::Abstain(format!("has it in block {number} and no receipt of it"))
+                NodeAnswer::Abstain(format!("has it in block {number} and no receipt of it"))
             }
-            Some(_) | None => Answer::Value(Standing::NotFinal),
+            Some(_) | None => NodeAnswer::Value(TxStatus::NotFinal),
         };
     };
     if receipt.transaction_hash != B256::from(claim.hash) {
-        return Answer::Conflict("gave the receipt of another transaction".to_owned());
+        return NodeAnswer::Conflict("gave the receipt of another transaction".to_owned());
     }
     let block = receipt.block();
     if block.number > asof.number {
-        return Answer::Value(Standing::NotFinal);
+        return NodeAnswer::Value(TxStatus::NotFinal);
     }
     if !view.is_canonical(block) {
-        return Answer::Abstain(format!("its receipt is of block {} that is not canonical", block.number));
+        return NodeAnswer::Abstain(format!(
+            "its receipt is of block {} that is not canonical",
+            block.number
+        ));
     }
     let price = receipt.effective_gas_price.or(transaction.as_ref().and_then(|tx| tx.gas_price));
-    let Some(price) = price else { return Answer::Abstain("its receipt has no gas price".to_owned()) };
+    let Some(price) = price else { return NodeAnswer::Abstain("its receipt has no gas price".to_owned()) };
     let fee = U256::from(receipt.gas_used.to::<u64>()) * U256::from(price.to::<u128>());
-    Answer::Value(Standing::Settled(Settlement {
+    NodeAnswer::Value(TxStatus::Settled(Settlement {
         hash: claim.hash,
         block,
         cost: Cost { units: receipt.gas_used.to(), unit_price: price.to(), fee: RawAmount::from_u256(fee) },
@@ -147,9 +150,9 @@ fn standing(
 }
 
 /// One node's answer to what became of a nonce.
-async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<NodeAnswer<Fate>, NodeError> {
     let Closing::Nonce { sender, nonce } = question.closing else {
-        return Ok(Answer::Abstain("this chain has no time windows".to_owned()));
+        return Ok(NodeAnswer::Abstain("this chain has no time windows".to_owned()));
     };
     let (sender, asof) = (sender.as_evm(), question.asof);
     let hashes: Vec<B256> = question.ours.iter().map(|hash| B256::from(*hash)).collect();
@@ -164,20 +167,20 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<An
     for (hash, receipt) in question.ours.iter().zip(&receipts) {
         let Some(block) = receipt.as_ref().map(WireReceipt::block) else { continue };
         if block.number <= asof.number && view.is_canonical(block) {
-            return Ok(Answer::Value(Fate::Ours { hash: *hash, block }));
+            return Ok(NodeAnswer::Value(Fate::Ours { hash: *hash, block }));
         }
     }
     if node.ask(|client| client.nonce(sender, At::Number(asof.number))).await? <= nonce {
-        return Ok(Answer::Value(Fate::Open));
+        return Ok(NodeAnswer::Value(Fate::Open));
     }
     // The nonce is used up and none of our receipts says by whom. That they are missing proves nothing (a pruned
     // index has the same silence), so the transaction that used it must be found.
     let Some(number) = first_block_above(node, sender, nonce, question.since, asof.number).await? else {
-        return Ok(Answer::Abstain(format!("nonce {nonce} was used before block {}", question.since)));
+        return Ok(NodeAnswer::Abstain(format!("nonce {nonce} was used before block {}", question.since)));
     };
     let blocks = node.ask(|client| client.blocks(number..=number, Detail::Senders)).await?;
     let Some(block) = blocks.into_iter().next() else {
-        return Ok(Answer::Abstain(format!("does not show block {number}")));
+        return Ok(NodeAnswer::Abstain(format!("does not show block {number}")));
     };
     let user = block
         .transactions
@@ -186,10 +189,10 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<An
     let at = BlockRef::from(block.head);
     Ok(match user {
         Some(tx) if question.ours.contains(&tx.hash) => {
-            Answer::Value(Fate::Ours { hash: tx.hash, block: at })
+            NodeAnswer::Value(Fate::Ours { hash: tx.hash, block: at })
         }
-        Some(tx) => Answer::Value(Fate::Foreign { hash: tx.hash, block: at }),
-        None => Answer::Abstain(format!("block {number} does not show who used nonce {nonce}")),
+        Some(tx) => NodeAnswer::Value(Fate::Foreign { hash: tx.hash, block: at }),
+        None => NodeAnswer::Abstain(format!("block {number} does not show who used nonce {nonce}")),
     })
 }
 

@@ -16,11 +16,11 @@ use super::client::{DryRun, Side, TronClient};
 use super::config::TronConfig;
 use super::tx::{SignedTx, UnsignedTx, hash_of};
 use super::wire::{malformed, unsigned};
-use crate::agreement::{Agreement, Answer, reached_by};
+use crate::agreement::{Agreement, NodeAnswer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
     Action, Anchor, AssetRef, BalanceOf, BindingKind, Block, BlockRef, ChainEdge, Claim, Detail, Fate,
-    FateQuestion, Plan, Price, Seen, Sighting, SignedError, Standing, Transfer,
+    FateQuestion, Plan, Price, Seen, Sighting, SignedError, Transfer, TxStatus,
 };
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::evm::classify::send_failed;
@@ -223,8 +223,8 @@ impl ChainEdge for TronChain {
             .nodes
             .ask_all(|node| async move {
                 Ok(match head_at(&node, Side::Solid, number).await? {
-                    Some(head) => Answer::Value(head),
-                    None => Answer::Abstain(format!("has no solid block {number} yet")),
+                    Some(head) => NodeAnswer::Value(head),
+                    None => NodeAnswer::Abstain(format!("has no solid block {number} yet")),
                 })
             })
             .await;
@@ -255,7 +255,7 @@ impl ChainEdge for TronChain {
         }
     }
 
-    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+    async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
         self.settlements_asof(claims, asof).await
     }
 

@@ -23,8 +23,8 @@ use super::chain::{TronChain, head_at};
 use super::client::{Side, TronClient};
 use super::effect;
 use super::wire::{WireBlock, WireInfo, malformed, unsigned};
-use crate::agreement::{Agreement, Answer};
-use crate::edge::{BlockRef, Claim, Closing, Cost, Fate, FateQuestion, Settlement, Standing};
+use crate::agreement::{Agreement, NodeAnswer};
+use crate::edge::{BlockRef, Claim, Closing, Cost, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
@@ -36,7 +36,7 @@ const SCAN_STEP: u64 = 20;
 const LONGEST_SCAN: u64 = 65_536;
 
 impl TronChain {
-    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<Standing>> {
+    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
         if claims.is_empty() {
             return Vec::new();
         }
@@ -44,7 +44,7 @@ impl TronChain {
         let told: Vec<_> = told
             .into_iter()
             .map(|(node, told)| {
-                let abstained = |error: NodeError| vec![Answer::Abstain(error.to_string()); claims.len()];
+                let abstained = |error: NodeError| vec![NodeAnswer::Abstain(error.to_string()); claims.len()];
                 (node, told.unwrap_or_else(abstained))
             })
             .collect();
@@ -63,11 +63,11 @@ impl TronChain {
 }
 
 /// Why this node has no say about that final block, if it has none.
-async fn objection<T>(node: &Arc<Node<TronClient>>, asof: &Head) -> Result<Option<Answer<T>>, NodeError> {
+async fn objection<T>(node: &Arc<Node<TronClient>>, asof: &Head) -> Result<Option<NodeAnswer<T>>, NodeError> {
     Ok(match head_at(node, Side::Solid, asof.number).await? {
-        None => Some(Answer::Abstain(format!("has no solid block {} yet", asof.number))),
+        None => Some(NodeAnswer::Abstain(format!("has no solid block {} yet", asof.number))),
         Some(head) if head != *asof => {
-            Some(Answer::Conflict(format!("has block {} at final height {}", head.hash, asof.number)))
+            Some(NodeAnswer::Conflict(format!("has block {} at final height {}", head.hash, asof.number)))
         }
         Some(_) => None,
     })
@@ -78,8 +78,8 @@ async fn standings(
     node: &Arc<Node<TronClient>>,
     claims: &[Claim],
     asof: &Head,
-) -> Result<Vec<Answer<Standing>>, NodeError> {
-    if let Some(objection) = objection::<Standing>(node, asof).await? {
+) -> Result<Vec<NodeAnswer<TxStatus>>, NodeError> {
+    if let Some(objection) = objection::<TxStatus>(node, asof).await? {
         return Ok(vec![objection; claims.len()]);
     }
     let hashes: Vec<TxHash> = claims.iter().map(|claim| claim.hash).collect();
@@ -108,8 +108,8 @@ async fn standings(
         .zip(&infos)
         .map(|(claim, info)| match info {
             Some(info) => standing(claim, info, &blocks, asof),
-            None if pending.contains(&claim.hash) => Ok(Answer::Value(Standing::NotFinal)),
-            None => Ok(Answer::Value(Standing::NotSeen)),
+            None if pending.contains(&claim.hash) => Ok(NodeAnswer::Value(TxStatus::NotFinal)),
+            None => Ok(NodeAnswer::Value(TxStatus::NotSeen)),
         })
         .collect()
 }
@@ -119,10 +119,10 @@ fn standing(
     info: &WireInfo,
     blocks: &BTreeMap<u64, WireBlock>,
     asof: &Head,
-) -> Result<Answer<Standing>, NodeError> {
+) -> Result<NodeAnswer<TxStatus>, NodeError> {
     let number = unsigned(info.block_number)?;
     if number > asof.number {
-        return Ok(Answer::Value(Standing::NotFinal));
+        return Ok(NodeAnswer::Value(TxStatus::NotFinal));
     }
     let id = claim.hash.bare();
     let place = blocks.get(&number).and_then(|block| {
@@ -130,12 +130,12 @@ fn standing(
         Some((block, transaction))
     });
     let Some((block, transaction)) = place else {
-        return Ok(Answer::Abstain(format!("its receipt is of block {number}, which does not show it")));
+        return Ok(NodeAnswer::Abstain(format!("its receipt is of block {number}, which does not show it")));
     };
     let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
     let at = BlockRef::from(head);
     let effect = effect::check(&claim.transfer, &claim.hash, info, &transaction.raw_data_hex, at)?;
-    Ok(Answer::Value(Standing::Settled(Settlement {
+    Ok(NodeAnswer::Value(TxStatus::Settled(Settlement {
         hash: claim.hash,
         block: at,
         cost: cost(info)?,
@@ -152,12 +152,12 @@ fn cost(info: &WireInfo) -> Result<Cost, NodeError> {
 }
 
 /// One node's answer to what became of a window.
-async fn fate(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<Answer<Fate>, NodeError> {
+async fn fate(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<NodeAnswer<Fate>, NodeError> {
     let Closing::Window { expiration_ms } = question.closing else {
-        return Ok(Answer::Abstain("this chain has no nonces".to_owned()));
+        return Ok(NodeAnswer::Abstain("this chain has no nonces".to_owned()));
     };
     if question.ours.is_empty() {
-        return Ok(Answer::Abstain("there is nothing to look for".to_owned()));
+        return Ok(NodeAnswer::Abstain("there is nothing to look for".to_owned()));
     }
     if let Some(objection) = objection(node, &question.asof).await? {
         return Ok(objection);
@@ -170,7 +170,7 @@ async fn scan(
     node: &Arc<Node<TronClient>>,
     question: &FateQuestion,
     expiration_ms: u64,
-) -> Result<Answer<Fate>, NodeError> {
+) -> Result<NodeAnswer<Fate>, NodeError> {
     let last = question.asof.number.min(question.since.saturating_add(LONGEST_SCAN));
     let mut before: Option<Head> = None;
     let mut shown = Sha256::new();
@@ -179,7 +179,7 @@ async fn scan(
         let end = last.min(next.saturating_add(SCAN_STEP - 1));
         let blocks = node.ask(|client| client.blocks(Side::Solid, next..=end)).await?;
         if blocks.is_empty() {
-            return Ok(Answer::Abstain(format!("does not show solid block {next}")));
+            return Ok(NodeAnswer::Abstain(format!("does not show solid block {next}")));
         }
         for block in &blocks {
             let (head, ids, proven) = match look(block, before.as_ref(), question)? {
@@ -188,14 +188,14 @@ async fn scan(
             };
             if !proven && !receipts_agree(node, head.number, &ids).await? {
                 let why = format!("block {} does not show the transactions of its root", head.number);
-                return Ok(Answer::Abstain(why));
+                return Ok(NodeAnswer::Abstain(why));
             }
             ids.iter().for_each(|id| shown.update(id.as_bytes()));
             // A transaction refers to a block that is older than its end. One that is not was named by mistake, or by a liar, and
             // a search from there on proves nothing.
             if before.is_none() && head.timestamp_ms >= expiration_ms {
                 let why = format!("the search would begin at block {}, after the window", head.number);
-                return Ok(Answer::Abstain(why));
+                return Ok(NodeAnswer::Abstain(why));
             }
             // Whatever follows has a parent at or beyond the expiration.
             if head.timestamp_ms >= expiration_ms {
@@ -206,9 +206,9 @@ async fn scan(
         }
     }
     if last < question.asof.number {
-        return Ok(Answer::Abstain(format!("the reference is more than {LONGEST_SCAN} blocks ago")));
+        return Ok(NodeAnswer::Abstain(format!("the reference is more than {LONGEST_SCAN} blocks ago")));
     }
-    Ok(Answer::Value(Fate::Open))
+    Ok(NodeAnswer::Value(Fate::Open))
 }
 
 /// The scan found none of ours. That is the proof, unless the search began too late or the node contradicts its own blocks:
@@ -217,13 +217,15 @@ async fn closed(
     node: &Arc<Node<TronClient>>,
     question: &FateQuestion,
     expired: Fate,
-) -> Result<Answer<Fate>, NodeError> {
+) -> Result<NodeAnswer<Fate>, NodeError> {
     let receipts = node.ask(|client| client.infos(Side::Solid, &question.ours)).await?;
     if receipts.iter().any(Option::is_some) {
         let since = question.since;
-        return Ok(Answer::Abstain(format!("has a receipt of what its blocks from {since} on do not show")));
+        return Ok(NodeAnswer::Abstain(format!(
+            "has a receipt of what its blocks from {since} on do not show"
+        )));
     }
-    Ok(Answer::Value(expired))
+    Ok(NodeAnswer::Value(expired))
 }
 
 /// Whether the node's receipts of this block are those of these transactions, neither more nor fewer.
@@ -246,14 +248,14 @@ enum Looked {
         ids: Vec<TxHash>,
         proven: bool,
     },
-    Told(Answer<Fate>),
+    Told(NodeAnswer<Fate>),
 }
 
 /// Looks for ours in one block, which must be whole and follow the one before it. Ids are made from the transactions' bytes:
 /// what a node calls them, and how it spells that, decides nothing.
 fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Result<Looked, NodeError> {
     let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
-    let abstain = |why: &str| Ok(Looked::Told(Answer::Abstain(format!("block {} {why}", head.number))));
+    let abstain = |why: &str| Ok(Looked::Told(NodeAnswer::Abstain(format!("block {} {why}", head.number))));
     if !block.is_whole() {
         return abstain("does not have the id that it names");
     }
@@ -261,12 +263,14 @@ fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Re
         return abstain("does not follow the one before it");
     }
     if head.number == question.asof.number && head != question.asof {
-        return Ok(Looked::Told(Answer::Conflict(format!("has block {} at final height", head.hash))));
+        return Ok(Looked::Told(NodeAnswer::Conflict(format!("has block {} at final height", head.hash))));
     }
     let (ids, proven) = block.contents()?;
     let found = ids.iter().find(|id| question.ours.contains(id));
     Ok(match found {
-        Some(hash) => Looked::Told(Answer::Value(Fate::Ours { hash: *hash, block: BlockRef::from(head) })),
+        Some(hash) => {
+            Looked::Told(NodeAnswer::Value(Fate::Ours { hash: *hash, block: BlockRef::from(head) }))
+        }
         None => Looked::Absent { head, ids, proven },
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use chain::{Advice, BroadcastOutcome, ChainEdge as _, FeeQuote, Pricing, Seen, Standing, TransientCause};
+use chain::{Advice, BroadcastOutcome, ChainEdge as _, FeeQuote, Pricing, Seen, TransientCause, TxStatus};
 use serde_json::json;
 use testkit::{FaultProxy, Hold, Rule, Upset};
 
@@ -54,8 +54,8 @@ async fn a_replacement_must_pay_more_and_then_only_one_lands() {
     assert_eq!(refused, BroadcastOutcome::Underpriced(Pricing::Replacement));
     assert_eq!(label(&edge.broadcast(&[second]).await[0]), "accepted");
     node.mine(3).await;
-    assert!(matches!(standing(&edge, &second_claim).await, Standing::Settled(_)));
-    assert_eq!(standing(&edge, &first_claim).await, Standing::NotSeen);
+    assert!(matches!(standing(&edge, &second_claim).await, TxStatus::Settled(_)));
+    assert_eq!(standing(&edge, &first_claim).await, TxStatus::NotSeen);
     assert_eq!(balance(&node, &receiver(0x52)).await, 1);
 }
 
@@ -138,15 +138,15 @@ async fn silence_and_server_errors_are_unknown_and_a_closed_door_is_not() {
 
     for upset in [
         Upset::Hang,
-        Upset::Answer { status: 502, body: "bad gateway".into() },
-        Upset::Answer { status: 200, body: "<html>".into() },
-        Upset::Answer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
+        Upset::NodeAnswer { status: 502, body: "bad gateway".into() },
+        Upset::NodeAnswer { status: 200, body: "<html>".into() },
+        Upset::NodeAnswer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
         Upset::RpcError { code: -32000, message: "something nobody has ever seen".into() },
     ] {
         proxy.rule(Rule::on(SEND, upset.clone()).times(1));
         assert_eq!(outcome().await.label(), "unknown", "{upset:?}");
     }
-    proxy.rule(Rule::on(SEND, Upset::Answer { status: 429, body: String::new() }).times(1));
+    proxy.rule(Rule::on(SEND, Upset::NodeAnswer { status: 429, body: String::new() }).times(1));
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::RateLimited));
     proxy.refuse().await;
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::Unreachable));

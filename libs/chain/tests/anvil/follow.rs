@@ -1,7 +1,7 @@
 //! Following heads through a real node's reorgs.
 
 use chain::follow::{Step, follow};
-use chain::{ChainEdge as _, Detail, Effect, EvmChain, HeadRing, Seen, Standing};
+use chain::{ChainEdge as _, Detail, Effect, EvmChain, HeadRing, Seen, TxStatus};
 use serde_json::json;
 use types::TxHash;
 
@@ -69,7 +69,7 @@ async fn a_reorg_undoes_the_payment_and_the_same_bytes_settle_it_once() {
 
     edge.broadcast(&[raw]).await;
     node.mine(3).await;
-    let Standing::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
+    let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
     assert_eq!(settlement.effect, Effect::Paid);
     assert_ne!(settlement.block, block);
     assert_eq!(balance(&node, &receiver(0x92)).await, 1);

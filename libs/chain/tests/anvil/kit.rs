@@ -9,7 +9,7 @@ use alloy::sol_types::SolValue as _;
 use chain::evm::UnsignedTx;
 use chain::{
     Action, AssetRef, Binding, ChainEdge as _, Claim, EvmChain, EvmConfig, FeeQuote, Finality, Head,
-    NodeConfig, Plan, Price, Standing, Transfer,
+    NodeConfig, Plan, Price, Transfer, TxStatus,
 };
 use serde_json::{Value, json};
 use testkit::{AnvilOptions, Chain, FaultProxy, Mining};
@@ -154,7 +154,7 @@ pub(crate) async fn final_head(edge: &EvmChain) -> Head {
 }
 
 /// Where one claim stands as of the latest final block.
-pub(crate) async fn standing(edge: &EvmChain, claim: &Claim) -> Standing {
+pub(crate) async fn standing(edge: &EvmChain, claim: &Claim) -> TxStatus {
     let asof = final_head(edge).await;
     edge.settlements(&[*claim], &asof).await.remove(0).agreed().unwrap()
 }

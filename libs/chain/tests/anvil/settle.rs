@@ -2,7 +2,7 @@
 
 use chain::{
     Action, AssetRef, Binding, ChainEdge as _, Claim, Closing, Effect, EvmChain, Fate, FateQuestion,
-    FeeQuote, Finality, NoEffect, Plan, Price, Standing,
+    FeeQuote, Finality, NoEffect, Plan, Price, TxStatus,
 };
 use serde_json::json;
 use testkit::{Chain, Rule, Upset};
@@ -42,20 +42,20 @@ async fn a_payment_settles_only_when_final_and_its_cost_is_the_receipt_s() {
     let (_first, _second, edge) = two_nodes(&node).await;
     let wallet = Wallet::funded(&node, 60).await;
     let (raw, claim) = wallet.native(&edge, 0, 0x81, FEE);
-    assert_eq!(standing(&edge, &claim).await, Standing::NotSeen);
+    assert_eq!(standing(&edge, &claim).await, TxStatus::NotSeen);
     edge.broadcast(&[raw]).await;
-    assert_eq!(standing(&edge, &claim).await, Standing::NotFinal);
+    assert_eq!(standing(&edge, &claim).await, TxStatus::NotFinal);
     node.mine(2).await;
-    assert_eq!(standing(&edge, &claim).await, Standing::NotFinal, "depth is two");
+    assert_eq!(standing(&edge, &claim).await, TxStatus::NotFinal, "depth is two");
     node.mine(1).await;
-    let Standing::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
+    let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
     assert_eq!((settlement.effect, settlement.block.number), (Effect::Paid, 1));
     assert_eq!(settlement.cost.units, 21_000);
     let fee = RawAmount::from_u256(alloy::primitives::U256::from(21_000 * settlement.cost.unit_price));
     assert_eq!(settlement.cost.fee, fee);
     // Claimed to be another payment, it is none.
     let other = Claim { transfer: wallet.pays(AssetRef::Native, 0x81, 2), ..claim };
-    let Standing::Settled(settlement) = standing(&edge, &other).await else { panic!("must be final") };
+    let TxStatus::Settled(settlement) = standing(&edge, &other).await else { panic!("must be final") };
     assert!(matches!(settlement.effect, Effect::WrongAmount { .. }));
 }
 
@@ -67,7 +67,7 @@ async fn a_pool_that_has_not_heard_of_it_contradicts_nobody() {
     let (raw, claim) = wallet.native(&edge, 0, 0x89, FEE);
     edge.broadcast(&[raw]).await;
     first.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(json!(null))));
-    assert_eq!(standing(&edge, &claim).await, Standing::NotFinal);
+    assert_eq!(standing(&edge, &claim).await, TxStatus::NotFinal);
 }
 
 /// Pays 1000 units of a token and tells what came of it.
@@ -78,7 +78,7 @@ async fn effect_of(node: &Chain, edge: &EvmChain, wallet: &Wallet, nonce: u64, t
     assert_eq!(edge.broadcast(&[raw]).await[0].merged.label(), "accepted");
     node.mine(3).await;
     match standing(edge, &claim).await {
-        Standing::Settled(settlement) => settlement.effect,
+        TxStatus::Settled(settlement) => settlement.effect,
         standing => panic!("{standing:?}"),
     }
 }
@@ -121,7 +121,7 @@ async fn a_reverted_transfer_is_no_payment_and_its_fee_is_known() {
     let (raw, claim) = wallet.signed(&edge, &plan);
     edge.broadcast(&[raw]).await;
     node.mine(3).await;
-    let Standing::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
+    let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
     assert_eq!(settlement.effect, Effect::Reverted);
     assert!(!settlement.cost.fee.is_zero());
 }
@@ -237,8 +237,8 @@ async fn a_cancellation_occupies_the_nonce_and_the_payment_can_never_land() {
     edge.broadcast(std::slice::from_ref(&payment)).await;
     assert_eq!(edge.broadcast(&[cancel]).await[0].merged.label(), "accepted");
     node.mine(3).await;
-    let Standing::Settled(settlement) = standing(&edge, &cancelled).await else { panic!("must be final") };
+    let TxStatus::Settled(settlement) = standing(&edge, &cancelled).await else { panic!("must be final") };
     assert_eq!(settlement.effect, Effect::Paid, "nothing was moved, as intended");
-    assert_eq!(standing(&edge, &claim).await, Standing::NotSeen);
+    assert_eq!(standing(&edge, &claim).await, TxStatus::NotSeen);
     assert_eq!(edge.broadcast(&[payment]).await[0].merged.label(), "nonce_too_low");
 }

@@ -1,6 +1,6 @@
 //! Prices before anything is signed: bandwidth, energy, activation, limits, and wallets that cannot pay.
 
-use chain::{Action, ChainEdge as _, Effect, Price, QuoteError, Standing};
+use chain::{Action, ChainEdge as _, Effect, Price, QuoteError, TxStatus};
 use serde_json::json;
 use types::{Priority, RawAmount};
 
@@ -49,7 +49,7 @@ async fn a_token_costs_more_towards_an_empty_address_and_the_limit_covers_it() {
     net.solidify().await;
     let asof = net.solid().await;
     let standing = net.edge.settlements(&[signed.claim], &asof).await.pop().unwrap().agreed().unwrap();
-    let Standing::Settled(settled) = standing else { panic!("{standing:?}") };
+    let TxStatus::Settled(settled) = standing else { panic!("{standing:?}") };
     assert_eq!(settled.effect, Effect::Paid);
     assert!(settled.cost.fee <= holder.max_cost(), "{:?}", settled.cost);
     assert_eq!(settled.cost.units, 64_285);

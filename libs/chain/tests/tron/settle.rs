@@ -1,18 +1,18 @@
 //! Where transactions stand as of a solid block: paid, failed with a fee, announced by nobody, or not final at all.
 
-use chain::{Agreement, ChainEdge as _, Effect, NoEffect, Price, Standing};
+use chain::{Agreement, ChainEdge as _, Effect, NoEffect, Price, TxStatus};
 use serde_json::json;
 
 use super::kit::{Net, Signed, TRX, receiver};
 
-async fn standing(net: &Net, signed: &Signed) -> Agreement<Standing> {
+async fn standing(net: &Net, signed: &Signed) -> Agreement<TxStatus> {
     let asof = net.solid().await;
     net.edge.settlements(&[signed.claim], &asof).await.pop().unwrap()
 }
 
 async fn settled(net: &Net, signed: &Signed) -> chain::Settlement {
     match standing(net, signed).await {
-        Agreement::Agreed { value: Standing::Settled(settlement), .. } => settlement,
+        Agreement::Agreed { value: TxStatus::Settled(settlement), .. } => settlement,
         other => panic!("{other:?}"),
     }
 }
@@ -26,9 +26,9 @@ async fn pay(net: &Net, signed: &Signed) {
 async fn nothing_is_final_before_it_is_solid() {
     let net = Net::start(2).await;
     let signed = net.signed(net.pays_trx(1, TRX)).await;
-    assert!(matches!(standing(&net, &signed).await, Agreement::Agreed { value: Standing::NotSeen, .. }));
+    assert!(matches!(standing(&net, &signed).await, Agreement::Agreed { value: TxStatus::NotSeen, .. }));
     pay(&net, &signed).await;
-    assert!(matches!(standing(&net, &signed).await, Agreement::Agreed { value: Standing::NotFinal, .. }));
+    assert!(matches!(standing(&net, &signed).await, Agreement::Agreed { value: TxStatus::NotFinal, .. }));
     net.solidify().await;
     let settlement = settled(&net, &signed).await;
     assert_eq!(settlement.effect, Effect::Paid);

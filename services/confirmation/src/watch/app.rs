@@ -33,7 +33,7 @@ pub struct WatchApp {
 impl WatchApp {
     /// Call it inside a Tokio runtime: it starts the writer of what arrives together, which ends with the last clone.
     pub fn new(pool: PgPool) -> Self {
-        Self { desk: together::start(db::few(&pool, 1)), pool }
+        Self { desk: together::start(db::dedicated_pool(&pool, 1)), pool }
     }
 
     /// How a chain writes addresses; parsing a request needs it.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use db::{Group, GroupError};
+use db::{BatchError, BatchWriter};
 use sqlx::{PgConnection, PgPool};
 use telemetry::{TraceContext, crash_point};
 use types::{ChainName, JobId};
@@ -36,16 +36,16 @@ pub(super) struct Put {
 }
 
 /// The way into the transaction.
-pub(super) type Desk = Group<Call, Put, WatchError>;
+pub(super) type Desk = BatchWriter<Call, Put, WatchError>;
 
 pub(super) fn start(pool: PgPool) -> Desk {
-    Group::start("watches", move |calls: Arc<[Call]>| {
+    BatchWriter::start("watches", move |calls: Arc<[Call]>| {
         let pool = pool.clone();
         async move { write(&pool, &calls).await }
     })
 }
 
-impl GroupError for WatchError {
+impl BatchError for WatchError {
     fn retry(&self) -> bool {
         WatchError::retry(self)
     }

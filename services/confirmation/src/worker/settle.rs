@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use chain::{Action, Agreement, BlockRef, Claim, Head, NodeName, Standing, Transfer};
+use chain::{Action, Agreement, BlockRef, Claim, Head, NodeName, Transfer, TxStatus};
 use sqlx::{PgConnection, Row as _};
 use telemetry::crash_point;
 use types::{JobId, TxHash};
@@ -271,12 +271,12 @@ impl ChainLoop {
     }
 }
 
-fn judge(page: &[Undecided], standings: Vec<Agreement<Standing>>, asof: &Head) -> Judged {
+fn judge(page: &[Undecided], standings: Vec<Agreement<TxStatus>>, asof: &Head) -> Judged {
     let mut judged = Judged::default();
     for (undecided, agreement) in page.iter().zip(standings) {
         let job = undecided.job;
         match agreement {
-            Agreement::Agreed { value: Standing::Settled(settlement), .. } => {
+            Agreement::Agreed { value: TxStatus::Settled(settlement), .. } => {
                 match Outcome::of(&settlement.effect, undecided.is_cancellation) {
                     Some(outcome) => {
                         let (tx, block, cost) = (settlement.hash, settlement.block, settlement.cost);
@@ -294,7 +294,7 @@ fn judge(page: &[Undecided], standings: Vec<Agreement<Standing>>, asof: &Head) -
             }
             // All nodes are at the final block and none has it in its past, so where we saw it is not canonical. That
             // ends nothing: it may land yet, in a pool or a newer block it may be already, and waits again.
-            Agreement::Agreed { value: Standing::NotSeen | Standing::NotFinal, .. } => {
+            Agreement::Agreed { value: TxStatus::NotSeen | TxStatus::NotFinal, .. } => {
                 judged.gone.push(undecided.hash);
                 judged.events.push(Evidence { job, event: Event::Undone { block: undecided.block } });
             }
@@ -319,11 +319,11 @@ pub(super) fn told(said: &[(NodeName, String)]) -> String {
     said.iter().map(|(node, why)| format!("{node} {why}")).collect::<Vec<_>>().join("; ")
 }
 
-fn tell(standing: &Standing) -> String {
+fn tell(standing: &TxStatus) -> String {
     match standing {
-        Standing::NotSeen => "does not know it".to_owned(),
-        Standing::NotFinal => "has it above the final block".to_owned(),
-        Standing::Settled(settlement) => {
+        TxStatus::NotSeen => "does not know it".to_owned(),
+        TxStatus::NotFinal => "has it above the final block".to_owned(),
+        TxStatus::Settled(settlement) => {
             format!("has it in block {} ({:?})", settlement.block.number, settlement.effect)
         }
     }

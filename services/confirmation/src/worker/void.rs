@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use chain::{
-    Agreement, AssetRef, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, Standing,
+    Agreement, AssetRef, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, TxStatus,
 };
 use futures::future::join_all;
 use sqlx::Row as _;
@@ -230,7 +230,7 @@ impl ChainLoop {
     ) -> Result<Option<String>, LoopError> {
         let claim = [Claim { hash, transfer: watch.effect }];
         let standing = self.while_asking(held, self.edge.settlements(&claim, asof)).await?.pop();
-        let Some(Agreement::Agreed { value: Standing::Settled(settlement), .. }) = standing else {
+        let Some(Agreement::Agreed { value: TxStatus::Settled(settlement), .. }) = standing else {
             return Ok(Some(format!(
                 "nodes do not agree on what {hash} does, which is final at the same nonce"
             )));

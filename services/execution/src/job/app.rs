@@ -47,7 +47,7 @@ impl Jobs {
     /// Starts the writers that take calls in groups; they end with the last clone.
     pub fn start(pool: PgPool, config: JobsConfig) -> Self {
         let max_tries = config.schedule.tries.max_tries;
-        let hot = db::few(&pool, HOT_CONNECTIONS);
+        let hot = db::dedicated_pool(&pool, HOT_CONNECTIONS);
         let writing = hot.clone();
         let enqueueing = Group::start("enqueue", move |news: Arc<[NewWithdrawal]>| {
             let pool = writing.clone();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bytes, U64};
 use chain::NodeError;
-use chain::jsonrpc::{Call, JsonRpc, read};
+use chain::jsonrpc::{JsonRpc, RpcCall, read};
 use chain::node::NodeClient;
 use serde_json::{Value, json};
 
@@ -78,8 +78,8 @@ impl LogClient {
 
     /// Headers of these blocks up to the first that the node does not have.
     pub(crate) async fn headers(&self, blocks: RangeInclusive<u64>) -> Result<Vec<Header>, NodeError> {
-        let calls: Vec<Call> = blocks
-            .map(|number| Call::new("eth_getBlockByNumber", json!([U64::from(number), false])))
+        let calls: Vec<RpcCall> = blocks
+            .map(|number| RpcCall::new("eth_getBlockByNumber", json!([U64::from(number), false])))
             .collect();
         let mut headers = Vec::with_capacity(calls.len());
         for reply in self.rpc.batch(&calls).await? {
@@ -112,12 +112,12 @@ impl LogClient {
         filter: &LogFilter,
         blocks: &[B256],
     ) -> Result<Vec<Vec<WireLog>>, NodeError> {
-        let calls: Vec<Call> = blocks
+        let calls: Vec<RpcCall> = blocks
             .iter()
             .map(|hash| {
                 let mut filter = filter.json();
                 filter.insert("blockHash".to_owned(), json!(hash));
-                Call::new("eth_getLogs", json!([filter]))
+                RpcCall::new("eth_getLogs", json!([filter]))
             })
             .collect();
         self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
@@ -153,10 +153,10 @@ impl LogClient {
         let body: Option<WireBody> =
             self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false])).await?;
         let Some(body) = body.filter(|body| body.hash == hash) else { return Ok(None) };
-        let calls: Vec<Call> = body
+        let calls: Vec<RpcCall> = body
             .transactions
             .iter()
-            .map(|transaction| Call::new("eth_getTransactionReceipt", json!([transaction])))
+            .map(|transaction| RpcCall::new("eth_getTransactionReceipt", json!([transaction])))
             .collect();
         let replies = self.rpc.batch(&calls).await?;
         // A receipt that is missing means that the block is no longer canonical.

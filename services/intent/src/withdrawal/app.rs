@@ -44,7 +44,7 @@ impl Withdrawals {
     /// Call it inside a Tokio runtime: it starts the writers of what arrives together, which end with the last clone. An asset
     /// without a policy demands so many approvals; `None` refuses its withdrawals.
     pub fn new(pool: PgPool, approvers: Approvers, default_required_approvals: Option<u32>) -> Self {
-        let writers = db::few(&pool, WRITERS);
+        let writers = db::dedicated_pool(&pool, WRITERS);
         let desk = together::start(writers.clone(), approvers);
         Self { pool, desk, counter: create::start(writers, default_required_approvals) }
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use db::Group;
+use db::BatchWriter;
 use sqlx::{PgConnection, PgPool};
 use telemetry::crash_point;
 use types::{Address, AssetSymbol, ChainName, RawAmount, WithdrawalId};
@@ -49,10 +49,10 @@ pub(super) enum Made {
 }
 
 /// The way into the transaction.
-pub(super) type Counter = Group<Call, Made, WithdrawalError>;
+pub(super) type Counter = BatchWriter<Call, Made, WithdrawalError>;
 
 pub(super) fn start(pool: PgPool, default_required_approvals: Option<u32>) -> Counter {
-    Group::start("requests", move |calls: Arc<[Call]>| {
+    BatchWriter::start("requests", move |calls: Arc<[Call]>| {
         let pool = pool.clone();
         async move { write(&pool, default_required_approvals, &calls).await }
     })

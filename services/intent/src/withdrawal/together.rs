@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use db::{Group, GroupError};
+use db::{BatchError, BatchWriter};
 use sqlx::{PgConnection, PgPool};
 use telemetry::{TraceContext, crash_point, crash_point_of};
 use types::{AssetSymbol, ChainName, WithdrawalId};
@@ -61,16 +61,16 @@ pub(super) enum Told {
 }
 
 /// The way into the transaction.
-pub(super) type Desk = Group<Call, Told, WithdrawalError>;
+pub(super) type Desk = BatchWriter<Call, Told, WithdrawalError>;
 
 pub(super) fn start(pool: PgPool, approvers: Approvers) -> Desk {
-    Group::start("withdrawals", move |calls: Arc<[Call]>| {
+    BatchWriter::start("withdrawals", move |calls: Arc<[Call]>| {
         let (pool, approvers) = (pool.clone(), approvers.clone());
         async move { write(&pool, &approvers, &calls).await }
     })
 }
 
-impl GroupError for WithdrawalError {
+impl BatchError for WithdrawalError {
     fn retry(&self) -> bool {
         WithdrawalError::retry(self)
     }

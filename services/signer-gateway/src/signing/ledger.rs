@@ -102,7 +102,7 @@ impl Clerk {
     async fn work(mut self, stop: CancellationToken) {
         // Its own: a long check of the log must not keep signatures waiting. Made here, so that its connections belong to this
         // thread's runtime.
-        self.pool = db::few(&self.pool, CONNECTIONS);
+        self.pool = db::dedicated_pool(&self.pool, CONNECTIONS);
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {

@@ -22,7 +22,7 @@ const WAITING: usize = 1024;
 const TOGETHER: usize = 256;
 
 /// What a group has to know about the errors of its calls.
-pub trait GroupError: Error + Send + Sync + Sized + 'static {
+pub trait BatchError: Error + Send + Sync + Sized + 'static {
     /// Whether the same call may succeed later without anybody changing anything.
     fn retry(&self) -> bool;
 
@@ -34,27 +34,27 @@ pub trait GroupError: Error + Send + Sync + Sized + 'static {
 type Waiting<T, R, E> = (T, oneshot::Sender<Result<R, E>>);
 
 /// The way into a group. Clones share it; the writer ends with the last one.
-pub struct Group<T, R, E> {
+pub struct BatchWriter<T, R, E> {
     incoming: mpsc::Sender<Waiting<T, R, E>>,
 }
 
-impl<T, R, E> Clone for Group<T, R, E> {
+impl<T, R, E> Clone for BatchWriter<T, R, E> {
     fn clone(&self) -> Self {
         Self { incoming: self.incoming.clone() }
     }
 }
 
-impl<T, R, E> fmt::Debug for Group<T, R, E> {
+impl<T, R, E> fmt::Debug for BatchWriter<T, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Group")
+        f.write_str("BatchWriter")
     }
 }
 
-impl<T, R, E> Group<T, R, E>
+impl<T, R, E> BatchWriter<T, R, E>
 where
     T: Clone + Send + Sync + 'static,
     R: Send + 'static,
-    E: GroupError,
+    E: BatchError,
 {
     /// Starts the writer; call it inside a Tokio runtime. `write` is one transaction over all that it is given, with one
     /// answer for each, in order.
@@ -93,7 +93,7 @@ where
 async fn write_all<T, R, E, F, Fut>(name: &'static str, write: &F, calls: Vec<T>) -> Vec<Result<R, E>>
 where
     T: Clone,
-    E: GroupError,
+    E: BatchError,
     F: Fn(Arc<[T]>) -> Fut,
     Fut: Future<Output = Result<Vec<Result<R, E>>, E>>,
 {
@@ -159,7 +159,7 @@ mod tests {
         Bad,
     }
 
-    impl GroupError for Trouble {
+    impl BatchError for Trouble {
         fn retry(&self) -> bool {
             *self == Trouble::Away
         }
@@ -170,8 +170,8 @@ mod tests {
     }
 
     /// Doubles numbers; the groups it was given are kept. The gate holds it back until all calls wait.
-    fn doubling(gate: Arc<Semaphore>, seen: Arc<Mutex<Vec<Vec<u32>>>>) -> Group<u32, u32, Trouble> {
-        Group::start("test", move |calls: Arc<[u32]>| {
+    fn doubling(gate: Arc<Semaphore>, seen: Arc<Mutex<Vec<Vec<u32>>>>) -> BatchWriter<u32, u32, Trouble> {
+        BatchWriter::start("test", move |calls: Arc<[u32]>| {
             let (gate, seen) = (Arc::clone(&gate), Arc::clone(&seen));
             async move {
                 gate.acquire().await.expect("never closed").forget();
