@@ -1,14 +1,15 @@
-//! Intent: withdrawal requests, their approval, and their story.
+//! Intent: withdrawal requests, their approval, and their history.
 //!
-//! Owns what customers asked for, who approved it, the limits it had to keep, and how far it got. Wiring only; the duties are
-//! in the folders, one for each noun.
+//! Owns what customers requested, who approved it, the limits, and what became of it. This file is wiring only; each noun has a
+//! folder of its own.
 //!
-//! Invariants, as absences: nothing here knows wallets, nonces, gas or retries; no hash is known before it is final; nothing is
-//! called failed or completed on anything but execution's and confirmation's word.
+//! Invariants: nothing here knows wallets, nonces, gas or retries; no hash is known before it is final; a withdrawal becomes
+//! failed or completed only when execution or confirmation reports it.
 
 pub mod approvers;
 pub mod catalogue;
 pub mod config;
+pub mod error;
 mod fault;
 pub mod limit;
 pub mod policy;
@@ -40,10 +41,8 @@ use crate::withdrawal::{Withdrawals, measure};
 use crate::worker::deliver::ToExecution;
 use crate::worker::gauges::Gauges;
 
-/// The tables of this service.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations/intent");
 
-/// The service.
 #[derive(Debug)]
 pub struct Intent;
 
@@ -79,7 +78,7 @@ impl Service for Intent {
             .service(IntentServiceServer::new(intent))
             .service(PolicyServiceServer::new(policy))
             .service(ProgressServiceServer::new(progress))
-            // Not critical: requests are taken and approved while execution is away, and handed over when it is back.
+            // Not critical: requests are accepted and approved while execution is unreachable, and handed over afterwards.
             .check("execution", false, move || worker::deliver::reachable(execution.clone()));
         ctx.serve(server).await
     }

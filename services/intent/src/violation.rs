@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use types::{AssetSymbol, ChainName};
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// As the contract names it.
@@ -13,6 +15,10 @@ pub struct Violation {
 impl Violation {
     pub fn new(field: impl Into<String>, description: impl fmt::Display) -> Self {
         Self { field: field.into(), description: description.to_string() }
+    }
+
+    pub fn unknown_asset(chain: &ChainName, asset: &AssetSymbol) -> Self {
+        Self::new("asset", format_args!("{asset} is not known on {chain}"))
     }
 }
 

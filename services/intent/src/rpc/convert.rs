@@ -14,8 +14,7 @@ use crate::policy::Policy;
 use crate::violation::{self, Violation};
 use crate::withdrawal::Withdrawal;
 use crate::withdrawal::approval::Approval;
-use crate::withdrawal::domain::{State, Status};
-use crate::withdrawal::repo::Transition;
+use crate::withdrawal::domain::{State, Status, Transition};
 use types::format_amount;
 
 /// What is wrong with a message, collected.

@@ -13,11 +13,10 @@ use types::{Address, WithdrawalId};
 
 use super::convert::{self, Reading};
 use crate::withdrawal::approval::Consent;
-use crate::withdrawal::decide::Ender;
-use crate::withdrawal::draft::Draft;
-use crate::withdrawal::import::ImportDraft;
 use crate::withdrawal::list::{Filter, Page};
 use crate::withdrawal::request::MAX_REASON_CHARS;
+use crate::withdrawal::request::draft::WithdrawalDraft;
+use crate::withdrawal::request::import::ImportDraft;
 use crate::withdrawal::watch::{Hub, Watcher};
 use crate::withdrawal::{Withdrawal, Withdrawals};
 
@@ -135,9 +134,8 @@ impl IntentService for IntentRpc {
         request: Request<pb::CancelWithdrawalRequest>,
     ) -> Result<Response<pb::CancelWithdrawalResponse>, Status> {
         let by = caller(&request)?;
-        let by = Ender { name: &by.name, operator: by.has(&Role::Operator) };
         let (id, reason) = ending(&request.get_ref().id, &request.get_ref().reason, false)?;
-        let withdrawal = self.withdrawals.cancel(id, reason, by).await?;
+        let withdrawal = self.withdrawals.cancel(id, reason, &by.name, !by.has(&Role::Operator)).await?;
         Ok(Response::new(pb::CancelWithdrawalResponse { withdrawal: some(&withdrawal) }))
     }
 
@@ -169,8 +167,8 @@ impl IntentService for IntentRpc {
     }
 }
 
-fn draft(request: pb::CreateWithdrawalRequest) -> Draft {
-    Draft {
+fn draft(request: pb::CreateWithdrawalRequest) -> WithdrawalDraft {
+    WithdrawalDraft {
         idempotency_key: request.idempotency_key,
         user_id: request.user_id,
         chain: request.chain,

@@ -72,13 +72,13 @@ impl PolicyService for PolicyRpc {
     }
 }
 
-fn policy_draft(policy: Option<pb::ApprovalPolicy>) -> Result<policy::Draft, Status> {
+fn policy_draft(policy: Option<pb::ApprovalPolicy>) -> Result<policy::PolicyDraft, Status> {
     let policy = policy.ok_or_else(|| rpc::error::invalid("policy", "is missing"))?;
     let mut reading = Reading::default();
     let chain = reading.read("policy.chain", &policy.chain);
     let asset = reading.read("policy.asset", &policy.asset);
     let tiers = policy.tiers.into_iter().map(|tier| (tier.from_amount, tier.required_approvals)).collect();
-    let draft = chain.zip(asset).map(|(chain, asset)| policy::Draft {
+    let draft = chain.zip(asset).map(|(chain, asset)| policy::PolicyDraft {
         chain,
         asset,
         tiers,
@@ -87,7 +87,7 @@ fn policy_draft(policy: Option<pb::ApprovalPolicy>) -> Result<policy::Draft, Sta
     reading.finish(draft)
 }
 
-fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::Draft, Status> {
+fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::LimitDraft, Status> {
     let limit = limit.ok_or_else(|| rpc::error::invalid("limit", "is missing"))?;
     let mut reading = Reading::default();
     let scope = match limit.scope() {
@@ -105,7 +105,7 @@ fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::Draft, Status> {
         reading.wrong("limit.window", "must be a whole number of seconds");
     }
     let build = || {
-        Some(limit::Draft {
+        Some(limit::LimitDraft {
             scope: scope?,
             chain: chain?,
             asset: asset?,

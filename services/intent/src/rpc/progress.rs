@@ -10,12 +10,10 @@ use tonic::{Request, Response, Status};
 use types::{Address, AddressFormat, Decimals, WithdrawalId};
 
 use super::convert::Reading;
-use crate::catalogue::{Catalogue, Entry};
+use crate::catalogue::{Catalogue, CatalogueEntry};
 use crate::withdrawal::Withdrawals;
+use crate::withdrawal::app::MAX_REPORTED_REASON_CHARS;
 use crate::withdrawal::domain::Event;
-
-/// Reasons are for people; more than this is a stack trace.
-const MAX_REASON_CHARS: usize = 1000;
 
 /// The handlers.
 #[derive(Debug, Clone)]
@@ -38,7 +36,7 @@ impl ProgressService for ProgressRpc {
     ) -> Result<Response<pb::RecordProgressResponse>, Status> {
         let by = caller(&request)?.name.clone();
         let (id, event) = progress(request.into_inner())?;
-        self.withdrawals.record_progress(id, &event, &by).await?;
+        self.withdrawals.record_progress(id, event, &by).await?;
         Ok(Response::new(pb::RecordProgressResponse {}))
     }
 
@@ -84,11 +82,12 @@ fn progress(request: pb::RecordProgressRequest) -> Result<(WithdrawalId, Event),
 
 /// Cut, never refused: what happened must be recorded whatever the words for it are. PostgreSQL's text has no zero byte.
 fn reason(text: &str) -> String {
-    let text: String = text.chars().filter(|symbol| *symbol != '\0').take(MAX_REASON_CHARS).collect();
+    let text: String =
+        text.chars().filter(|symbol| *symbol != '\0').take(MAX_REPORTED_REASON_CHARS).collect();
     if text.trim().is_empty() { "no reason was given".to_owned() } else { text }
 }
 
-fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>), Status> {
+fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(CatalogueEntry, BTreeSet<Address>), Status> {
     let entry = entry.ok_or_else(|| rpc::error::invalid("entry", "is missing"))?;
     let mut reading = Reading::default();
     let chain = reading.read("entry.chain", &entry.chain);
@@ -109,7 +108,7 @@ fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>)
     let own_addresses: BTreeSet<Address> =
         entry.own_addresses.iter().filter_map(|text| address("entry.own_addresses", text)).collect();
     let build = || {
-        Some(Entry {
+        Some(CatalogueEntry {
             chain: chain?,
             asset: asset?,
             format: format?,

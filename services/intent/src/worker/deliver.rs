@@ -17,7 +17,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::withdrawal::{Withdrawals, handover};
+use crate::withdrawal::{Withdrawals, message};
 
 /// The service whose health is asked for.
 const EXECUTION: &str = "bursar.execution.v1.ExecutionService";
@@ -37,15 +37,15 @@ impl ToExecution {
     async fn call(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         let mut client = self.client.clone();
         let job_id = match delivery.topic.as_str() {
-            handover::ENQUEUE => {
+            message::ENQUEUE => {
                 let message: EnqueueWithdrawalRequest = decode(delivery)?;
                 client.enqueue_withdrawal(message).await.map_err(judge)?.into_inner().job_id
             }
-            handover::RENEW => {
+            message::RENEW => {
                 let message: RenewApprovalsRequest = decode(delivery)?;
                 client.renew_approvals(message).await.map_err(judge)?.into_inner().job_id
             }
-            handover::IMPORT => {
+            message::IMPORT => {
                 let message: ImportJobRequest = decode(delivery)?;
                 client.import_job(message).await.map_err(judge)?.into_inner().job_id
             }
@@ -58,7 +58,7 @@ impl ToExecution {
     /// Shows on the request that execution refused to take it.
     async fn show(&self, delivery: &Delivery, refusal: &str) -> Result<(), DeliveryError> {
         // Renewed approvals are about a job that execution holds, and says itself what it waits for.
-        if ![handover::ENQUEUE, handover::IMPORT].contains(&delivery.topic.as_str()) {
+        if ![message::ENQUEUE, message::IMPORT].contains(&delivery.topic.as_str()) {
             return Ok(());
         }
         let Ok(id) = delivery.aggregate.parse() else { return Ok(()) };

@@ -61,8 +61,8 @@ impl Gauges {
 
     /// Counts once: what is open, and the last day if asked to.
     pub async fn tick(&self, day: bool) -> Result<(), WithdrawalError> {
-        for (status, count) in self.withdrawals.open().await? {
-            metrics::gauge!("bursar_intent_open_requests", "status" => status.as_str()).set(float(count));
+        for (status, count) in self.withdrawals.count_open().await? {
+            metrics::gauge!("bursar_intent_open_requests", "status" => status.into_str()).set(float(count));
             if status == Status::Pending {
                 metrics::gauge!("bursar_intent_pending_approvals").set(float(count));
             }
@@ -73,7 +73,7 @@ impl Gauges {
     async fn tick_day(&self) -> Result<(), WithdrawalError> {
         let day = self.withdrawals.statistics(WINDOW).await?;
         for (status, count) in day.by_status {
-            metrics::gauge!("bursar_intent_day_requests", "status" => status.as_str()).set(float(count));
+            metrics::gauge!("bursar_intent_day_requests", "status" => status.into_str()).set(float(count));
         }
         let seconds = |average: Option<Duration>| average.unwrap_or_default().as_secs_f64();
         metrics::gauge!("bursar_intent_average_approval_seconds").set(seconds(day.average_approval));

@@ -119,13 +119,13 @@ async fn check_sums(tx: &mut sqlx::PgConnection, user: UserId) {
                 max,
                 decimals: types::Decimals::new(18).unwrap(),
             };
-            let whose = limit.whose(user);
-            let room = intent::limit::repo::room_in(tx, &[whose]).await.unwrap();
-            let used = every_request(tx, whose.user, seconds).await;
+            let applied = limit.for_user(user);
+            let headroom = intent::limit::repo::headroom_in(tx, &[applied]).await.unwrap();
+            let used = every_request(tx, applied.user, seconds).await;
             let left = max.checked_sub(used).unwrap();
             let more = left.checked_add(types::RawAmount::from(1_u64)).unwrap();
             assert!(
-                room.holds(&whose, left) && !room.holds(&whose, more),
+                headroom.fits(&applied, left) && !headroom.fits(&applied, more),
                 "{scope} within {seconds} s: {used}"
             );
             seen.insert(used);
