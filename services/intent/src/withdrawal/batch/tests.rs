@@ -1,1 +1,351 @@
+//! A batch leads to the same outcomes and the same tables as its commands one by one.
 
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
+use ed25519_dalek::{Signer as _, SigningKey};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use prost::Message as _;
+use proto::execution::v1 as execution_pb;
+use sqlx::PgPool;
+use types::{AddressFormat, Decimals, Priority, RawAmount, TxHash, UserId, WithdrawalId, approval_message};
+use uuid::Uuid;
+
+use super::change::ChangeBatch;
+use super::creation::CreationBatch;
+use super::*;
+use crate::approvers::Approver;
+use crate::catalogue::{self, CatalogueEntry};
+use crate::limit::{self, Limit, LimitId, Scope};
+use crate::policy::{self, Policy, Tier};
+use crate::withdrawal::approval::Consent;
+use crate::withdrawal::domain::Event;
+use crate::withdrawal::message;
+use crate::withdrawal::request::Withdrawal;
+use crate::withdrawal::request::draft::WithdrawalDraft;
+
+const CASES: usize = 24;
+const APPROVERS: [&str; 3] = ["ann", "bob", "cid"];
+const WALLETS: [&str; 3] =
+    ["0x52908400098527886E0F7030069857D2E4169EE7", "0x8617E340B3D01FA5F11F306F4090FD50E238070D", "nowhere"];
+
+/// What is sent at the same time. Creations and changes have a writer each, so they are never in one batch.
+#[derive(Debug, Clone)]
+enum Round {
+    Create(Vec<NewRequest>),
+    Change(Vec<(Index, NewChange)>),
+    /// All approvals so far expire.
+    Expire,
+}
+
+#[derive(Debug, Clone)]
+struct NewRequest {
+    key: u8,
+    user: u8,
+    asset: &'static str,
+    amount: u8,
+    destination: &'static str,
+    requested_by: &'static str,
+}
+
+#[derive(Debug, Clone)]
+enum NewChange {
+    Approve { by: &'static str, forged: bool, hours: i64 },
+    Apply { event: Event, actor: &'static str, only_requester: bool },
+}
+
+fn at(second: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
+}
+
+fn signing_key(name: &str) -> SigningKey {
+    let mut seed = [3; 32];
+    seed[..name.len()].copy_from_slice(name.as_bytes());
+    SigningKey::from_bytes(&seed)
+}
+
+fn rules() -> Rules {
+    let approver = |name: &str| Approver { key: signing_key(name).verifying_key(), person: name.to_owned() };
+    let known: BTreeMap<_, _> = APPROVERS.iter().map(|name| ((*name).to_owned(), approver(name))).collect();
+    Rules { approvers: Approvers::new(known), default_required_approvals: Some(2) }
+}
+
+fn any_request() -> impl Strategy<Value = NewRequest> {
+    let asset = prop_oneof![6 => Just("USDT"), 3 => Just("BNB"), 1 => Just("DOGE")];
+    let destination = prop_oneof![8 => Just(WALLETS[0]), 1 => Just(WALLETS[1]), 1 => Just(WALLETS[2])];
+    (0..12_u8, 0..3_u8, asset, 0..9_u8, destination, prop_oneof![Just("alice"), Just("bob")]).prop_map(
+        |(key, user, asset, amount, destination, requested_by)| NewRequest {
+            key,
+            user,
+            asset,
+            amount,
+            destination,
+            requested_by,
+        },
+    )
+}
+
+fn any_change() -> impl Strategy<Value = NewChange> {
+    let approver = prop_oneof![3 => Just("ann"), 3 => Just("cid"), 2 => Just("bob"), 1 => Just("keyless")];
+    let approve = (approver, prop::bool::weighted(0.1), 1..3_i64)
+        .prop_map(|(by, forged, hours)| NewChange::Approve { by, forged, hours });
+    let report = prop_oneof![
+        Just(Event::Queue { job: Uuid::nil().into() }),
+        (0..9_i64).prop_map(|second| Event::Block { reason: "no funds".to_owned(), at: at(second) }),
+        (0..9_i64).prop_map(|second| Event::Unblock { at: at(second) }),
+        (1..3_u8).prop_map(|byte| Event::Complete { tx_hash: tx_hash(byte), block: 7 }),
+        Just(Event::Fail { reason: "gave up".to_owned() }),
+        Just(Event::RefuseHandover { reason: "no such chain".to_owned() }),
+    ]
+    .prop_map(|event| NewChange::Apply { event, actor: "execution", only_requester: false });
+    let reject = Just(NewChange::Apply {
+        event: Event::Reject { reason: "no".to_owned() },
+        actor: "ann",
+        only_requester: false,
+    });
+    let cancel = prop_oneof![Just("alice"), Just("bob")].prop_map(|actor| NewChange::Apply {
+        event: Event::Cancel { reason: "by mistake".to_owned() },
+        actor,
+        only_requester: true,
+    });
+    prop_oneof![8 => approve, 6 => report, 1 => reject, 1 => cancel]
+}
+
+fn tx_hash(byte: u8) -> TxHash {
+    format!("0x{}", hex::encode([byte; 32])).parse().unwrap()
+}
+
+fn any_rounds() -> impl Strategy<Value = Vec<Round>> {
+    let round = prop_oneof![
+        2 => prop::collection::vec(any_request(), 1..12).prop_map(Round::Create),
+        5 => prop::collection::vec((any::<Index>(), any_change()), 1..12).prop_map(Round::Change),
+        1 => Just(Round::Expire),
+    ];
+    let first = prop::collection::vec(any_request(), 4..12).prop_map(Round::Create);
+    (first, prop::collection::vec(round, 1..10)).prop_map(|(first, rest)| [vec![first], rest].concat())
+}
+
+async fn database(limits: &[Limit]) -> (testkit::Database, PgPool) {
+    let database = testkit::postgres().await;
+    let pool = database.pool().await;
+    db::migrate::run(&pool, &crate::MIGRATOR).await.unwrap();
+    let mut connection = pool.acquire().await.unwrap();
+    for asset in ["USDT", "BNB"] {
+        let entry = CatalogueEntry {
+            chain: "bsc".parse().unwrap(),
+            asset: asset.parse().unwrap(),
+            format: AddressFormat::Evm,
+            decimals: Decimals::new(0).unwrap(),
+            contract: None,
+            enabled: true,
+            minimum: RawAmount::ZERO,
+            revision: 1,
+        };
+        let own = [WALLETS[1].parse().unwrap()].into();
+        catalogue::repo::put_in(&mut connection, &entry, &own).await.unwrap();
+    }
+    let tiers = [(0_u64, 1), (5, 2)].map(|(from, required)| Tier { from: RawAmount::from(from), required });
+    let policy = Policy {
+        chain: "bsc".parse().unwrap(),
+        asset: "BNB".parse().unwrap(),
+        decimals: Decimals::new(0).unwrap(),
+        tiers: tiers.to_vec(),
+        approvers: vec!["ann".to_owned(), "cid".to_owned()],
+    };
+    policy::repo::put_in(&mut connection, &policy, "ops").await.unwrap();
+    for limit in limits {
+        limit::repo::put_in(&mut connection, limit, "ops").await.unwrap();
+    }
+    drop(connection);
+    (database, pool)
+}
+
+fn limits() -> Vec<Limit> {
+    let limit = |scope, max: u64| Limit {
+        id: LimitId::new(),
+        scope,
+        chain: "bsc".parse().unwrap(),
+        asset: "USDT".parse().unwrap(),
+        window_seconds: 7 * 24 * 3600,
+        max: RawAmount::from(max),
+        decimals: Decimals::new(0).unwrap(),
+    };
+    vec![limit(Scope::User, 25), limit(Scope::Asset, 800)]
+}
+
+impl NewRequest {
+    fn creation(&self, case: usize, users: &[UserId]) -> Creation {
+        Creation {
+            id: WithdrawalId::new(),
+            draft: WithdrawalDraft {
+                idempotency_key: format!("{case}-{}", self.key),
+                user_id: users[usize::from(self.user)].to_string(),
+                chain: "bsc".to_owned(),
+                asset: self.asset.to_owned(),
+                amount: self.amount.to_string(),
+                destination: self.destination.to_owned(),
+                memo: String::new(),
+                priority: Some(Priority::Normal),
+                labels: BTreeMap::new(),
+                on_behalf_of: String::new(),
+            },
+            requested_by: self.requested_by.to_owned(),
+        }
+    }
+}
+
+impl NewChange {
+    fn change(&self, withdrawal: &Withdrawal, begin: DateTime<Utc>) -> Change {
+        let command = match self {
+            Self::Apply { event, actor, only_requester } => Command::Apply {
+                event: event.clone(),
+                actor: (*actor).to_owned(),
+                only_requester: *only_requester,
+            },
+            Self::Approve { by, forged, hours } => {
+                let expires_at = begin + TimeDelta::hours(*hours);
+                let message = approval_message(withdrawal.digest(), by, expires_at.timestamp());
+                let mut signature = signing_key(by).sign(&message).to_bytes();
+                signature[0] ^= u8::from(*forged);
+                let consent = Consent { approver: (*by).to_owned(), signature, expires_at };
+                Command::Approve { consent, trace: Default::default() }
+            }
+        };
+        Change { id: withdrawal.id, command }
+    }
+}
+
+/// Approvals of one batch have the same time, so only their order may differ.
+trait SortApprovals: std::fmt::Debug {
+    fn sort_approvals(&mut self);
+}
+
+impl SortApprovals for CreationOutcome {
+    fn sort_approvals(&mut self) {
+        let (Self::Created(withdrawal) | Self::AlreadyStored(withdrawal)) = self;
+        withdrawal.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
+    }
+}
+
+impl SortApprovals for ChangeOutcome {
+    fn sort_approvals(&mut self) {
+        if let Self::Unchanged(withdrawal)
+        | Self::Changed { withdrawal, .. }
+        | Self::Illegal { withdrawal, .. } = self
+        {
+            withdrawal.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
+        }
+    }
+}
+
+/// Runs the commands as one batch on the first database and one by one on the second. Returns the outcomes of the batch.
+async fn compare<B: Batch<Outcome: SortApprovals>>(
+    pools: [&PgPool; 2],
+    rules: &Rules,
+    commands: &[B::Command],
+) -> Outcomes<B> {
+    let mut batch = run::<B>(pools[0], rules, commands).await.unwrap();
+    for (index, command) in commands.iter().enumerate() {
+        let mut alone = run::<B>(pools[1], rules, std::slice::from_ref(command)).await.unwrap();
+        batch[index].iter_mut().chain(&mut alone[0]).for_each(B::Outcome::sort_approvals);
+        assert_eq!(without_times(&batch[index]), without_times(&alone[0]), "command {index}");
+    }
+    batch
+}
+
+/// Two databases have different clocks.
+fn without_times(outcome: &impl std::fmt::Debug) -> String {
+    let text = format!("{outcome:?}");
+    let is_time = |word: &&str| {
+        let word = word.trim_end_matches([',', ')', ']', '}']);
+        word.ends_with('Z') && word.contains(':') && word.contains('T')
+    };
+    text.split(' ').filter(|word| !is_time(word)).collect::<Vec<_>>().join(" ")
+}
+
+const TABLES: [&str; 6] = [
+    "SELECT (to_jsonb(t) - ARRAY['created_at', 'updated_at', 'approved_at', 'queued_at', 'finished_at'])::text \
+     FROM withdrawal_requests AS t ORDER BY 1",
+    "SELECT (to_jsonb(t) - 'at')::text FROM transitions AS t ORDER BY request_id, sequence",
+    "SELECT (to_jsonb(t) - 'approved_at')::text FROM approvals AS t ORDER BY 1",
+    "SELECT (to_jsonb(t) - ARRAY['first_at', 'last_at'])::text FROM approval_refusals AS t ORDER BY 1",
+    "SELECT concat_ws(' ', asset, sum(amount_raw)) FROM limit_usage_of_assets GROUP BY asset ORDER BY 1",
+    "SELECT concat_ws(' ', user_id, asset, sum(amount_raw)) FROM limit_usage_of_users GROUP BY user_id, asset ORDER BY 1",
+];
+
+async fn compare_tables(pools: [&PgPool; 2]) {
+    for table in TABLES {
+        let [batch, alone] = pools.map(|pool| sqlx::query_scalar::<_, String>(table).fetch_all(pool));
+        assert_eq!(batch.await.unwrap(), alone.await.unwrap(), "{table}");
+    }
+    assert_eq!(messages(pools[0]).await, messages(pools[1]).await);
+}
+
+async fn messages(pool: &PgPool) -> Vec<String> {
+    let rows: Vec<(String, Vec<u8>)> =
+        sqlx::query_as("SELECT topic, payload FROM outbox ORDER BY aggregate, id")
+            .fetch_all(pool)
+            .await
+            .unwrap();
+    let read = |(topic, payload): (String, Vec<u8>)| match topic.as_str() {
+        message::ENQUEUE => {
+            let mut message = execution_pb::EnqueueWithdrawalRequest::decode(payload.as_slice()).unwrap();
+            message.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
+            format!("{message:?}")
+        }
+        _ => {
+            let mut message = execution_pb::RenewApprovalsRequest::decode(payload.as_slice()).unwrap();
+            message.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
+            format!("{message:?}")
+        }
+    };
+    rows.into_iter().map(read).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_does_what_its_commands_do_one_by_one() {
+    let limits = limits();
+    let (_one, batch) = database(&limits).await;
+    let (_two, alone) = database(&limits).await;
+    let (pools, rules) = ([&batch, &alone], rules());
+    let begin = (Utc::now() + TimeDelta::hours(1)).trunc_subsecs(0);
+    let mut runner = TestRunner::default();
+    for case in 0..CASES {
+        let rounds = any_rounds().new_tree(&mut runner).unwrap().current();
+        println!("case {case}: {rounds:?}");
+        let users: Vec<UserId> = (0..3).map(|_| UserId::new()).collect();
+        let mut stored: Vec<Withdrawal> = Vec::new();
+        for round in &rounds {
+            match round {
+                Round::Create(requests) => {
+                    let commands: Vec<_> =
+                        requests.iter().map(|request| request.creation(case, &users)).collect();
+                    let outcomes = compare::<CreationBatch>(pools, &rules, &commands).await;
+                    stored.extend(outcomes.into_iter().flatten().filter_map(|outcome| match outcome {
+                        CreationOutcome::Created(withdrawal) => Some(withdrawal),
+                        CreationOutcome::AlreadyStored(_) => None,
+                    }));
+                }
+                Round::Change(changes) if !stored.is_empty() => {
+                    let commands: Vec<_> =
+                        changes.iter().map(|(of, change)| change.change(of.get(&stored), begin)).collect();
+                    compare::<ChangeBatch>(pools, &rules, &commands).await;
+                }
+                Round::Change(_) => {}
+                Round::Expire => {
+                    let sql = "UPDATE approvals SET approved_at = '2020-01-01', expires_at = '2020-01-02'";
+                    for pool in pools {
+                        sqlx::raw_sql(sql).execute(pool).await.unwrap();
+                    }
+                }
+            }
+        }
+        compare_tables(pools).await;
+    }
+    let reached: Vec<String> =
+        sqlx::query_scalar("SELECT DISTINCT to_status FROM transitions").fetch_all(&batch).await.unwrap();
+    assert!(reached.len() >= 6, "the random commands lead to few states: {reached:?}");
+}
