@@ -147,8 +147,8 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
         _ => 0,
     };
     let contract_address = match watch.effect.asset {
-        chain::AssetRef::Native => String::new(),
-        chain::AssetRef::Token(contract) => contract.to_string(),
+        payment::AssetRef::Native => String::new(),
+        payment::AssetRef::Token(contract) => contract.to_string(),
     };
     let format = watch.effect.to.format();
     wire::Watch {
