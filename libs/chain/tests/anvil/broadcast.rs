@@ -140,15 +140,15 @@ async fn silence_and_server_errors_are_unknown_and_a_closed_door_is_not() {
 
     for upset in [
         Upset::Hang,
-        Upset::NodeAnswer { status: 502, body: "bad gateway".into() },
-        Upset::NodeAnswer { status: 200, body: "<html>".into() },
-        Upset::NodeAnswer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
+        Upset::Answer { status: 502, body: "bad gateway".into() },
+        Upset::Answer { status: 200, body: "<html>".into() },
+        Upset::Answer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
         Upset::RpcError { code: -32000, message: "something nobody has ever seen".into() },
     ] {
         proxy.rule(Rule::on(SEND, upset.clone()).times(1));
         assert_eq!(outcome().await.label(), "unknown", "{upset:?}");
     }
-    proxy.rule(Rule::on(SEND, Upset::NodeAnswer { status: 429, body: String::new() }).times(1));
+    proxy.rule(Rule::on(SEND, Upset::Answer { status: 429, body: String::new() }).times(1));
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::RateLimited));
     proxy.refuse().await;
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::Unreachable));
