@@ -1,6 +1,6 @@
 //! Claims about prices: floors, caps and steps, by example and over random values.
 
-use alloy_primitives::U128;
+use alloy_primitives::{U128, U256};
 use proptest::prelude::*;
 
 use super::*;
@@ -43,7 +43,7 @@ fn a_bump_is_an_eighth_rounded_up() {
     assert_eq!(raise(&quote, 125, 1000), Some(GasFee::Legacy { gas_price: 113 }));
     // Asking for less than the least step gives the least step.
     assert_eq!(raise(&quote, 0, 1000), Some(GasFee::Legacy { gas_price: 113 }));
-    assert_eq!(quote.bump(125, 112), None);
+    assert_eq!(raise(&quote, 125, 112), None);
     let zero = GasFee::Dynamic { max_fee: 8, max_priority: 0 };
     assert_eq!(raise(&zero, 125, 1000), Some(GasFee::Dynamic { max_fee: 9, max_priority: 1 }));
 }
@@ -85,7 +85,7 @@ fn quote() -> impl Strategy<Value = GasFee> {
 proptest! {
     #[test]
     fn every_part_of_a_bump_rises_by_a_node_s_tenth(quote in quote(), permille in 0u32..20_000, cap: u128) {
-        if let Some(raised) = quote.bump(permille, cap) {
+        if let Some(raised) = raise(&quote, permille, cap) {
             let parts = |quote: &GasFee| match *quote {
                 GasFee::Dynamic { max_fee, max_priority } => vec![max_fee, max_priority],
                 GasFee::Legacy { gas_price } => vec![gas_price],

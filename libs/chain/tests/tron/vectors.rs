@@ -2,7 +2,7 @@
 //! shape; without it, the one beside the devnet's tests is read.
 
 use chain::Plan;
-use chain::tron::message::{BlockHeaderRaw, Raw, bandwidth, block_id, block_reference, number_of, tx_id};
+use chain::tron::message::{BlockHeaderRaw, Raw, bandwidth, block_id, block_reference, tx_id};
 use chain::tron::{SignedTx, UnsignedTx};
 use payment::{Action, AssetRef, Binding, Price, Transfer, Window};
 use prost::Message as _;
@@ -137,10 +137,10 @@ fn what_was_not_asked_for_is_named() {
     other.transfer.amount = 2u64.into();
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("call"));
     let mut other = unsigned.clone();
-    other.expiration_ms += 1;
+    other.window.expiration_ms += 1;
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("expiration"));
     let mut other = unsigned.clone();
-    other.made_ms += 1;
+    other.window.made_ms += 1;
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("time"));
     let mut other = unsigned.clone();
     other.fee_limit_sun = 7;
