@@ -1,9 +1,10 @@
 //! Several nodes: identity, failover, heads, and reads that do not depend on one of them.
 
 use chain::{
-    Anchor, AssetRef, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig,
-    NodeError, Sight,
+    Anchor, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig, NodeError,
+    Sight,
 };
+use payment::AssetRef;
 use serde_json::json;
 use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
 use types::RawAmount;

@@ -15,13 +15,12 @@ async fn a_window_refers_to_a_solid_block_and_counts_by_block_time() {
     let net = Net::start(3).await;
     net.produce(7).await;
     let head = net.edge.head().await.unwrap();
-    let Anchor::Window { reference, expiration_ms, made_ms } = net.edge.anchor(&payer()).await.unwrap()
-    else {
+    let Anchor::Window { block: reference, window } = net.edge.anchor(&payer()).await.unwrap() else {
         panic!("TRON has windows")
     };
     let solid = net.solid().await;
     assert_eq!((reference.number, reference.hash), (solid.number, solid.hash));
-    assert_eq!((made_ms, expiration_ms), (head.timestamp_ms, head.timestamp_ms + WINDOW_MS));
+    assert_eq!((window.made_ms, window.expiration_ms), (head.timestamp_ms, head.timestamp_ms + WINDOW_MS));
     // A fork of everything that is not solid leaves the reference alone.
     let signed = net.signed(net.pays_trx(1, TRX)).await;
     net.post("admin/fork", json!({ "depth": 3, "include": false })).await;
