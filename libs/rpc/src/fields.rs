@@ -197,7 +197,7 @@ impl Fields {
         field: impl Display,
         at: Option<&prost_types::Timestamp>,
     ) -> Option<DateTime<Utc>> {
-        self.take(field, at.ok_or(MISSING.to_owned()).and_then(|at| datetime(at)))
+        self.take(field, at.ok_or(MISSING.to_owned()).and_then(datetime))
     }
 
     /// As [`Fields::timestamp`], but the field may be absent.
