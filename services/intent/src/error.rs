@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use rpc::fields::Violations;
 use tonic::Status;
 use types::{AssetSymbol, ChainName, Decimals};
 
 use crate::reason;
-use crate::violation::{self, Violation};
 
 /// The database failed, or holds something that should not be there.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +59,8 @@ pub(crate) fn decimals(stored: i16) -> Result<Decimals, StoreError> {
 /// Errors of the policies and limits that operators set.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    #[error("the rule is not valid: {}", violation::list(.0))]
-    Invalid(Vec<Violation>),
+    #[error("the rule is not valid: {0}")]
+    Invalid(Violations),
     #[error("{asset} on {chain} is not in the catalogue")]
     AssetUnknown { chain: ChainName, asset: AssetSymbol },
     #[error(transparent)]
@@ -88,7 +88,7 @@ impl RuleError {
 impl From<RuleError> for Status {
     fn from(error: RuleError) -> Self {
         match error {
-            RuleError::Invalid(violations) => violation::status(&violations),
+            RuleError::Invalid(violations) => violations.into(),
             RuleError::AssetUnknown { .. } => {
                 rpc::error::failed_precondition(reason::ASSET_UNKNOWN, error.to_string())
             }

@@ -15,7 +15,6 @@ pub mod limit;
 pub mod policy;
 pub mod reason;
 pub mod rpc;
-pub mod violation;
 pub mod withdrawal;
 pub mod worker;
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the checks of amounts and destinations against the catalogue. No I/O; it knows no users, limits or approvals.
 
+use rpc::fields::Violation;
 use types::{Address, AddressFormat, Amount, AssetSymbol, ChainName, Decimals, RawAmount, format_amount};
 
 pub type AssetOnChain = (ChainName, AssetSymbol);
@@ -39,6 +40,10 @@ impl AddressKind {
             Self::OwnWallet => Err("is one of our own wallets".to_owned()),
         }
     }
+}
+
+pub fn unknown_asset(chain: &ChainName, asset: &AssetSymbol) -> Violation {
+    Violation::new("asset", format_args!("{asset} is not known on {chain}"))
 }
 
 impl CatalogueEntry {

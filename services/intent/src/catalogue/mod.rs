@@ -6,4 +6,4 @@ pub mod domain;
 pub mod repo;
 
 pub use app::Catalogue;
-pub use domain::{AddressKind, AssetOnChain, CatalogueEntry};
+pub use domain::{AddressKind, AssetOnChain, CatalogueEntry, unknown_asset};

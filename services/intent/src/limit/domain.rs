@@ -4,9 +4,8 @@
 
 use std::collections::HashMap;
 
+use rpc::fields::{Violation, Violations};
 use types::{Amount, AssetSymbol, ChainName, Decimals, RawAmount, UserId, format_amount, typed_id};
-
-use crate::violation::Violation;
 
 /// Longest window, in seconds: a leap year. The table repeats it.
 pub const MAX_WINDOW_SECONDS: i64 = 366 * 24 * 3600;
@@ -62,8 +61,8 @@ pub struct LimitDraft {
 }
 
 impl LimitDraft {
-    pub fn check(self, decimals: Decimals) -> Result<Limit, Vec<Violation>> {
-        let mut wrong = Vec::new();
+    pub fn check(self, decimals: Decimals) -> Result<Limit, Violations> {
+        let mut wrong = Violations::default();
         if !(1..=MAX_WINDOW_SECONDS).contains(&self.window_seconds) {
             wrong.push(Violation::new("limit.window", "must be 1 second to 366 days"));
         }

@@ -4,10 +4,10 @@
 //!
 //! Invariants: tiers ascend from 0, so every amount has exactly one; the listed approvers are enough persons for every tier.
 
+use rpc::fields::{Violation, Violations};
 use types::{Amount, AssetSymbol, ChainName, Decimals, MOST_APPROVALS, RawAmount};
 
 use crate::approvers::Approvers;
-use crate::violation::Violation;
 
 pub const MAX_TIERS: usize = 16;
 pub const MAX_APPROVERS: usize = MOST_APPROVALS as usize;
@@ -40,8 +40,8 @@ pub struct PolicyDraft {
 }
 
 impl PolicyDraft {
-    pub fn check(self, decimals: Decimals, known: &Approvers) -> Result<Policy, Vec<Violation>> {
-        let mut wrong = Vec::new();
+    pub fn check(self, decimals: Decimals, known: &Approvers) -> Result<Policy, Violations> {
+        let mut wrong = Violations::default();
         let mut tiers: Vec<Tier> = Vec::new();
         if self.tiers.is_empty() || self.tiers.len() > MAX_TIERS {
             wrong.push(Violation::new("policy.tiers", format_args!("must be 1 to {MAX_TIERS}")));
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    fn check(tiers: &[(&str, u32)], approvers: &[&str]) -> Result<Policy, Vec<Violation>> {
+    fn check(tiers: &[(&str, u32)], approvers: &[&str]) -> Result<Policy, Violations> {
         draft(tiers, approvers).check(Decimals::new(2).unwrap(), &known(&["ann", "bob", "cid"]))
     }
 
@@ -167,7 +167,11 @@ mod tests {
         ] {
             assert!(check(tiers, approvers).is_err(), "{tiers:?} {approvers:?}");
         }
-        assert_eq!(check(&[("1", 0), ("x", 1)], &["zoe"]).unwrap_err().len(), 3, "all mistakes at once");
+        assert_eq!(
+            check(&[("1", 0), ("x", 1)], &["zoe"]).unwrap_err().iter().len(),
+            3,
+            "all mistakes at once"
+        );
     }
 
     #[test]
@@ -182,7 +186,7 @@ mod tests {
         let decimals = Decimals::new(2).unwrap();
         let check = |required, names: &[&str]| draft(&[("0", required)], names).check(decimals, &known);
         let refused = check(2, &["ann", "ann-2"]).unwrap_err();
-        assert_eq!(refused[0].field, "policy.tiers[0].required_approvals");
+        assert_eq!(refused.iter().next().unwrap().field, "policy.tiers[0].required_approvals");
         assert!(check(3, &[]).is_err(), "also where everybody may approve");
         assert!(check(2, &[]).is_ok() && check(2, &["ann", "ann-2", "bob"]).is_ok());
         assert!(check(1, &["ann", "ann-2"]).is_ok());

@@ -195,7 +195,8 @@ impl Withdrawals {
         }
         let (chain, asset) = (&draft.chain, &draft.asset);
         let entry = catalogue::repo::find_in(&mut tx, chain, asset).await?;
-        let entry = entry.ok_or_else(|| WithdrawalError::unknown_asset(chain, asset))?;
+        let entry =
+            entry.ok_or_else(|| WithdrawalError::Invalid(catalogue::unknown_asset(chain, asset).into()))?;
         let sender = draft.sender(&entry).map(|address| (chain.clone(), address));
         let kinds = catalogue::repo::address_kinds_in(&mut tx, sender.into_iter().collect()).await?;
         let sender = kinds.into_values().next().unwrap_or(AddressKind::Unknown);

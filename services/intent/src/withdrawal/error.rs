@@ -1,6 +1,7 @@
 //! Errors of withdrawal requests, and how they look to a caller.
 
 use db::BatchError;
+use rpc::fields::Violations;
 use tonic::{Code, Status};
 use types::{AssetSymbol, ChainName, WithdrawalId};
 
@@ -9,12 +10,11 @@ use super::domain::IllegalTransition;
 use crate::error::StoreError;
 use crate::limit::Limit;
 use crate::reason;
-use crate::violation::{self, Violation};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WithdrawalError {
-    #[error("the request is not valid: {}", violation::list(.0))]
-    Invalid(Vec<Violation>),
+    #[error("the request is not valid: {0}")]
+    Invalid(Violations),
     #[error("no withdrawal {0}")]
     NotFound(WithdrawalId),
     #[error("the idempotency key was used before with another {}", .fields.join(", "))]
@@ -56,10 +56,6 @@ impl BatchError for WithdrawalError {
 }
 
 impl WithdrawalError {
-    pub(super) fn unknown_asset(chain: &ChainName, asset: &AssetSymbol) -> Self {
-        Self::Invalid(vec![Violation::unknown_asset(chain, asset)])
-    }
-
     /// Whether the same call may succeed later.
     pub fn retry(&self) -> bool {
         match self {
@@ -83,7 +79,7 @@ impl From<WithdrawalError> for Status {
     fn from(error: WithdrawalError) -> Self {
         let text = error.to_string();
         match error {
-            WithdrawalError::Invalid(violations) => violation::status(&violations),
+            WithdrawalError::Invalid(violations) => violations.into(),
             WithdrawalError::NotFound(id) => rpc::error::not_found("withdrawal", id),
             WithdrawalError::KeyReused { fields } => {
                 rpc::error::already_exists(reason::IDEMPOTENCY_KEY_REUSED, &fields.join(","), text)

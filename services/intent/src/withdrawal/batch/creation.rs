@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use rpc::fields::{Violation, Violations};
 use sqlx::PgConnection;
 use telemetry::crash_point;
 use types::{Address, ChainName, WithdrawalId};
@@ -18,7 +19,6 @@ use super::{Batch, Moment, Rules};
 use crate::catalogue::{self, AddressKind, AssetOnChain, CatalogueEntry};
 use crate::limit::{self, AppliedLimit, Headroom, Limit};
 use crate::policy::{self, Policy};
-use crate::violation::Violation;
 use crate::withdrawal::domain::State;
 use crate::withdrawal::error::WithdrawalError;
 use crate::withdrawal::repo;
@@ -167,7 +167,7 @@ impl Terms {
 
     /// The request, or all of its mistakes.
     fn check(&self, rules: &Rules, draft: &WithdrawalDraft) -> Result<ValidRequest, WithdrawalError> {
-        let mut wrong = Vec::new();
+        let mut wrong = Violations::default();
         let key = IdempotencyKey::parse(&draft.idempotency_key);
         let key = key.map_err(|violation| wrong.push(violation)).ok();
         let payload = self.payload(draft, &mut wrong);
@@ -185,13 +185,13 @@ impl Terms {
     }
 
     /// `None` when anything is wrong; all of it is then in `wrong`.
-    fn payload(&self, draft: &WithdrawalDraft, wrong: &mut Vec<Violation>) -> Option<Payload> {
+    fn payload(&self, draft: &WithdrawalDraft, wrong: &mut Violations) -> Option<Payload> {
         let names = draft.parse_names(wrong);
         let asset = (names.chain?, names.asset?);
         let Some(entry) = self.entries.get(&asset) else {
             let (chain, asset) = &asset;
             wrong.push(if self.known_chains.contains(chain) {
-                Violation::unknown_asset(chain, asset)
+                catalogue::unknown_asset(chain, asset)
             } else {
                 Violation::new("chain", format_args!("{chain} is not known"))
             });

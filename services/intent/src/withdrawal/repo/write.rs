@@ -3,13 +3,13 @@
 //! Every change of a request is compare-and-set on its sequence, so a change that was decided on an older state is a conflict
 //! and not a lost update.
 
+use rpc::fields::Violation;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use types::WithdrawalId;
 use uuid::Uuid;
 
 use crate::error::StoreError;
-use crate::violation::Violation;
 use crate::withdrawal::approval::Approval;
 use crate::withdrawal::domain::{State, Transition};
 use crate::withdrawal::error::WithdrawalError;
@@ -78,7 +78,7 @@ pub async fn put_import_in(
         .map_err(|error| match db::constraint(&error) {
             Some("imports_transaction_once") => {
                 let why = "belongs to another imported withdrawal";
-                WithdrawalError::Invalid(vec![Violation::new("tx_hash", why)])
+                WithdrawalError::Invalid(Violation::new("tx_hash", why).into())
             }
             _ => error.into(),
         })?;

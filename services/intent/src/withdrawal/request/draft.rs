@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use rpc::fields::{Violation, Violations};
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, UserId};
 
 use super::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_name, check_text};
 use crate::catalogue::CatalogueEntry;
-use crate::violation::Violation;
 use crate::withdrawal::error::WithdrawalError;
 
 /// Amount and destination stay text until the catalogue entry says how to parse them.
@@ -38,11 +38,11 @@ pub struct ParsedNames {
 
 impl WithdrawalDraft {
     /// Adds mistakes to `wrong`.
-    pub fn parse_names(&self, wrong: &mut Vec<Violation>) -> ParsedNames {
+    pub fn parse_names(&self, wrong: &mut Violations) -> ParsedNames {
         fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
             field: &str,
             text: &str,
-            wrong: &mut Vec<Violation>,
+            wrong: &mut Violations,
         ) -> Option<T> {
             text.parse().map_err(|error| wrong.push(Violation::new(field, error))).ok()
         }
@@ -67,7 +67,7 @@ impl WithdrawalDraft {
         user_id: Option<UserId>,
         entry: &CatalogueEntry,
         destination: Result<Address, String>,
-        wrong: &mut Vec<Violation>,
+        wrong: &mut Violations,
     ) -> Option<Payload> {
         if !entry.enabled {
             let text = format!("withdrawals of {} on {} are not enabled", entry.asset, entry.chain);

@@ -8,11 +8,11 @@
 //! request for the same hash, also when two calls arrive at the same time.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use rpc::fields::{Violation, Violations};
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, TxHash, UserId, WithdrawalId};
 
 use super::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawal};
 use crate::catalogue::{AddressKind, CatalogueEntry};
-use crate::violation::Violation;
 use crate::withdrawal::domain::{Blockage, Handover, State};
 use crate::withdrawal::error::WithdrawalError;
 
@@ -46,8 +46,8 @@ impl ImportDraft {
         sender: AddressKind,
         requested_by: &str,
         now: DateTime<Utc>,
-    ) -> Result<(Withdrawal, ImportedPayment), Vec<Violation>> {
-        let mut wrong = Vec::new();
+    ) -> Result<(Withdrawal, ImportedPayment), Violations> {
+        let mut wrong = Violations::default();
         let mut address = |field: &str, text: &str| {
             Address::parse(entry.format, text).map_err(|error| wrong.push(Violation::new(field, error))).ok()
         };

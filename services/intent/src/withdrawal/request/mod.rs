@@ -8,6 +8,7 @@ pub mod import;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use rpc::fields::Violation;
 use sha2::{Digest as _, Sha256};
 use types::{
     Address, AssetSymbol, ChainName, Decimals, Payment, PaymentDigest, Priority, RawAmount, TxHash, UserId,
@@ -16,7 +17,6 @@ use types::{
 
 use super::approval::Approval;
 use super::domain::{State, Transition};
-use crate::violation::Violation;
 
 /// The keys of imported requests begin with this; callers cannot use it.
 pub const IMPORT_KEY_PREFIX: &str = "import:";
