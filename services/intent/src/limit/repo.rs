@@ -19,8 +19,6 @@ use crate::error::{StoreError, decimals, parse};
 const PUT: &str = include_str!("../../queries/limit_put.sql");
 const REMAINING: &str = include_str!("../../queries/limit_remaining.sql");
 const SELECT: &str = include_str!("../../queries/limit_select.sql");
-// Takes the locks one after the other, in the order given.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name";
 
 #[derive(FromRow)]
 struct Row {
@@ -103,7 +101,13 @@ async fn select_in(
 /// order and cannot deadlock.
 pub async fn lock_in(tx: &mut PgConnection, names: &BTreeSet<String>) -> Result<(), StoreError> {
     if !names.is_empty() {
-        sqlx::query(LOCK).bind(names.iter().collect::<Vec<_>>()).execute(tx).await?;
+        // The rows, and so the locks, are taken in the order given.
+        sqlx::query(
+            "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest($1::text[]) AS name",
+        )
+        .bind(names.iter().collect::<Vec<_>>())
+        .execute(tx)
+        .await?;
     }
     Ok(())
 }

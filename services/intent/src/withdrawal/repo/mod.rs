@@ -24,21 +24,10 @@ pub use self::write::{
     Changed, NewApproval, RefusalKey, add_refusals_in, insert_in, put_approvals_in, put_import_in, update_in,
 };
 
-macro_rules! select {
-    ($rest:expr) => {
-        concat!(include_str!("../../../queries/withdrawal_select.sql"), $rest)
-    };
-}
-
-const FIND: &str = select!("WHERE request.id = $1");
-const LOCK: &str =
-    select!("WHERE request.id = ANY ((SELECT $1::uuid[])::uuid[]) ORDER BY request.id FOR UPDATE OF request");
-const FIND_BY_KEYS: &str = select!("WHERE request.idempotency_key = ANY ($1)");
-const LIST: &str = select!(include_str!("../../../queries/withdrawal_list.sql"));
-const APPROVALS: &str = "SELECT request_id, approver, signature, expires_at, approved_at FROM approvals \
-                         WHERE request_id = ANY ($1) ORDER BY approved_at, approver";
-const TRANSITIONS: &str = "SELECT sequence, from_status, to_status, actor, detail, at FROM transitions \
-                           WHERE request_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3";
+const FIND: &str = include_str!("../../../queries/withdrawal_find.sql");
+const FIND_BY_KEYS: &str = include_str!("../../../queries/withdrawal_find_by_keys.sql");
+const LOCK: &str = include_str!("../../../queries/withdrawal_lock.sql");
+const LIST: &str = include_str!("../../../queries/withdrawal_list.sql");
 
 /// The transaction's time by the database's clock.
 pub async fn now_in(connection: &mut PgConnection) -> Result<DateTime<Utc>, WithdrawalError> {
@@ -80,7 +69,13 @@ async fn with_approvals(
         return Ok(Vec::new());
     }
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
-    let found: Vec<ApprovalRow> = sqlx::query_as(APPROVALS).bind(ids).fetch_all(connection).await?;
+    let found: Vec<ApprovalRow> = sqlx::query_as(
+        "SELECT request_id, approver, signature, expires_at, approved_at FROM approvals \
+         WHERE request_id = ANY ($1) ORDER BY approved_at, approver",
+    )
+    .bind(ids)
+    .fetch_all(connection)
+    .await?;
     let mut approvals: HashMap<Uuid, Vec<Approval>> = HashMap::new();
     for row in found {
         approvals.entry(row.request_id).or_default().push(row.try_into()?);
@@ -148,13 +143,16 @@ pub async fn transitions_in(
     after: u64,
     limit: u32,
 ) -> Result<Vec<Transition>, WithdrawalError> {
-    let rows: Vec<TransitionRow> = sqlx::query_as(TRANSITIONS)
-        .bind(id.as_uuid())
-        // A resume point beyond what can be stored is beyond every entry.
-        .bind(i64::try_from(after).unwrap_or(i64::MAX))
-        .bind(i64::from(limit))
-        .fetch_all(connection)
-        .await?;
+    let rows: Vec<TransitionRow> = sqlx::query_as(
+        "SELECT sequence, from_status, to_status, actor, detail, at FROM transitions \
+         WHERE request_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3",
+    )
+    .bind(id.as_uuid())
+    // A resume point beyond what can be stored is beyond every entry.
+    .bind(i64::try_from(after).unwrap_or(i64::MAX))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
     let status = |text: &str| parse::<Status>("status", text);
     rows.into_iter()
         .map(|row| {

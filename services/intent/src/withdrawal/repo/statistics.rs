@@ -10,10 +10,6 @@ use crate::withdrawal::error::WithdrawalError;
 use crate::withdrawal::list::Statistics;
 
 const STATISTICS: &str = include_str!("../../../queries/statistics.sql");
-const BY_STATUS: &str = "SELECT status, count(*) FROM withdrawal_requests \
-                         WHERE created_at > now() - $1 * interval '1 second' GROUP BY status";
-const OPEN: &str = "SELECT status, count(*) FROM withdrawal_requests \
-                    WHERE status IN ('pending', 'approved', 'queued') GROUP BY status";
 
 #[derive(FromRow)]
 struct Row {
@@ -30,7 +26,13 @@ pub async fn statistics_in(
 ) -> Result<Statistics, WithdrawalError> {
     let seconds = i64::try_from(window.as_secs()).unwrap_or(i64::MAX);
     let row: Row = sqlx::query_as(STATISTICS).bind(seconds).fetch_one(&mut *connection).await?;
-    let counts: Vec<(String, i64)> = sqlx::query_as(BY_STATUS).bind(seconds).fetch_all(connection).await?;
+    let counts: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT status, count(*) FROM withdrawal_requests \
+         WHERE created_at > now() - $1 * interval '1 second' GROUP BY status",
+    )
+    .bind(seconds)
+    .fetch_all(connection)
+    .await?;
     let millis = |value: i64| Duration::from_millis(u64::try_from(value).unwrap_or(0));
     let rate = row.completed.saturating_mul(10_000).checked_div(row.finished).unwrap_or(0);
     Ok(Statistics {
@@ -44,7 +46,12 @@ pub async fn statistics_in(
 
 /// How many requests are not finished, by status. The cost does not grow with the history.
 pub async fn count_open_in(connection: &mut PgConnection) -> Result<Vec<(Status, u64)>, WithdrawalError> {
-    let counts: Vec<(String, i64)> = sqlx::query_as(OPEN).fetch_all(connection).await?;
+    let counts: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT status, count(*) FROM withdrawal_requests \
+         WHERE status IN ('pending', 'approved', 'queued') GROUP BY status",
+    )
+    .fetch_all(connection)
+    .await?;
     Ok(every_status(&counts, &[Status::Pending, Status::Approved, Status::Queued]))
 }
 
