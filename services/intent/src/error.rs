@@ -35,7 +35,7 @@ impl StoreError {
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
         match &error {
-            StoreError::Database(source) => crate::fault::status(&error, db::classify(source)),
+            StoreError::Database(source) => service::database_status(&error, db::classify(source)),
             StoreError::Corrupt(_) => rpc::error::internal(&error),
         }
     }

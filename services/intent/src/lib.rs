@@ -10,7 +10,6 @@ pub mod approvers;
 pub mod catalogue;
 pub mod config;
 pub mod error;
-mod fault;
 pub mod limit;
 pub mod policy;
 pub mod reason;
@@ -37,7 +36,7 @@ use crate::policy::Policies;
 use crate::rpc::{IntentRpc, PolicyRpc, ProgressRpc};
 use crate::withdrawal::watch::Hub;
 use crate::withdrawal::{Withdrawals, measure};
-use crate::worker::deliver::ToExecution;
+use crate::worker::deliver::ExecutionDelivery;
 use crate::worker::gauges::Gauges;
 
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations/intent");
@@ -91,7 +90,7 @@ fn start_loops(
     execution: ::rpc::Client,
 ) {
     let waker = Waker::start(&ctx.pool());
-    let deliver = ToExecution::new(execution, withdrawals.clone());
+    let deliver = ExecutionDelivery::new(execution, withdrawals.clone());
     let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
     let listener = waker.clone();
     ctx.spawn("outbox relay", move |stop| async move {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use db::outbox;
 use sqlx::PgPool;
 use telemetry::propagation;
 use types::WithdrawalId;
@@ -205,8 +206,7 @@ impl Withdrawals {
             draft.accept(&entry, sender, requested_by, now).map_err(WithdrawalError::Invalid)?;
         repo::insert_in(&mut tx, &[&withdrawal]).await?;
         repo::put_import_in(&mut tx, &withdrawal, &payment).await?;
-        let handover = message::import(&withdrawal, &payment, propagation::current());
-        message::send_in(&mut tx, &[handover]).await?;
+        outbox::enqueue_in(&mut tx, &message::import(&withdrawal, &payment)).await?;
         tx.commit().await?;
         tracing::info!(withdrawal_id = %withdrawal.id, tx_hash = %payment.tx_hash, requested_by, "withdrawal imported");
         measure::created(&withdrawal);

@@ -111,7 +111,7 @@ impl From<WithdrawalError> for Status {
             }
             WithdrawalError::Conflict(_) => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
             WithdrawalError::Outbox(db::outbox::OutboxError::Database(ref source)) => {
-                crate::fault::status(&error, db::classify(source))
+                service::database_status(&error, db::classify(source))
             }
             WithdrawalError::Outbox(_) => rpc::error::internal(&error),
             WithdrawalError::Store(source) => source.into(),

@@ -3,43 +3,25 @@
 //! Owns their topics and contents. A message is written in the transaction of the change that it reports, with the withdrawal
 //! as its aggregate, so that all messages about one withdrawal arrive in order.
 
-use db::outbox::{self, Message, Traced};
+use db::outbox::OutboxMessage;
 use proto::execution::v1 as execution_pb;
 use proto::time::timestamp;
-use sqlx::PgConnection;
-use telemetry::TraceContext;
 
 use super::approval::Approval;
-use super::error::WithdrawalError;
 use super::request::{ImportedPayment, Withdrawal};
 
 pub const ENQUEUE: &str = "execution.EnqueueWithdrawal";
 pub const RENEW: &str = "execution.RenewApprovals";
 pub const IMPORT: &str = "execution.ImportJob";
 
-#[derive(Debug, Clone)]
-pub struct OutboxMessage {
-    aggregate: String,
-    topic: &'static str,
-    payload: Vec<u8>,
-    trace: TraceContext,
-}
-
-impl OutboxMessage {
-    fn new(
-        withdrawal: &Withdrawal,
-        topic: &'static str,
-        message: &impl prost::Message,
-        trace: TraceContext,
-    ) -> Self {
-        Self { aggregate: withdrawal.id.to_string(), topic, payload: message.encode_to_vec(), trace }
-    }
+fn message(withdrawal: &Withdrawal, topic: &str, message: &impl prost::Message) -> OutboxMessage {
+    OutboxMessage::new(withdrawal.id.to_string(), topic, message.encode_to_vec())
 }
 
 /// Hands over an approved request, with the approvals that made its quorum.
-pub fn enqueue(withdrawal: &Withdrawal, approvals: &[&Approval], trace: TraceContext) -> OutboxMessage {
+pub fn enqueue(withdrawal: &Withdrawal, approvals: &[&Approval]) -> OutboxMessage {
     let payload = &withdrawal.payload;
-    let message = execution_pb::EnqueueWithdrawalRequest {
+    let request = execution_pb::EnqueueWithdrawalRequest {
         withdrawal_id: withdrawal.id.to_string(),
         chain: payload.chain.to_string(),
         asset: payload.asset.to_string(),
@@ -50,18 +32,18 @@ pub fn enqueue(withdrawal: &Withdrawal, approvals: &[&Approval], trace: TraceCon
         on_behalf_of: payload.on_behalf_of.clone(),
         approvals: proofs(approvals),
     };
-    OutboxMessage::new(withdrawal, ENQUEUE, &message, trace)
+    message(withdrawal, ENQUEUE, &request)
 }
 
 /// Sends the approvals of a quorum that was lost and is complete again.
-pub fn renew(withdrawal: &Withdrawal, approvals: &[&Approval], trace: TraceContext) -> OutboxMessage {
-    let message = execution_pb::RenewApprovalsRequest {
+pub fn renew(withdrawal: &Withdrawal, approvals: &[&Approval]) -> OutboxMessage {
+    let request = execution_pb::RenewApprovalsRequest {
         withdrawal_id: withdrawal.id.to_string(),
         approvals: proofs(approvals),
         // Every change of the request increases its sequence, so a later renewal has a higher revision.
         revision: withdrawal.sequence,
     };
-    OutboxMessage::new(withdrawal, RENEW, &message, trace)
+    message(withdrawal, RENEW, &request)
 }
 
 fn proofs(approvals: &[&Approval]) -> Vec<execution_pb::ApprovalProof> {
@@ -74,9 +56,9 @@ fn proofs(approvals: &[&Approval]) -> Vec<execution_pb::ApprovalProof> {
 }
 
 /// Hands over an imported payment, for execution to have it watched.
-pub fn import(withdrawal: &Withdrawal, payment: &ImportedPayment, trace: TraceContext) -> OutboxMessage {
+pub fn import(withdrawal: &Withdrawal, payment: &ImportedPayment) -> OutboxMessage {
     let payload = &withdrawal.payload;
-    let message = execution_pb::ImportJobRequest {
+    let request = execution_pb::ImportJobRequest {
         withdrawal_id: withdrawal.id.to_string(),
         chain: payload.chain.to_string(),
         asset: payload.asset.to_string(),
@@ -86,20 +68,5 @@ pub fn import(withdrawal: &Withdrawal, payment: &ImportedPayment, trace: TraceCo
         tx_hash: payment.tx_hash.to_string(),
         created_at: Some(timestamp(withdrawal.created_at)),
     };
-    OutboxMessage::new(withdrawal, IMPORT, &message, trace)
-}
-
-pub async fn send_in(tx: &mut PgConnection, messages: &[OutboxMessage]) -> Result<(), WithdrawalError> {
-    let traced: Vec<Traced<'_>> = messages
-        .iter()
-        .map(|message| Traced {
-            message: Message {
-                aggregate: &message.aggregate,
-                topic: message.topic,
-                payload: &message.payload,
-            },
-            trace: Some(&message.trace),
-        })
-        .collect();
-    Ok(outbox::enqueue_many_in(tx, &traced).await?)
+    message(withdrawal, IMPORT, &request)
 }

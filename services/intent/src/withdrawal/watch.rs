@@ -74,7 +74,7 @@ impl Hub {
             match self.tick().await {
                 Ok(0) => {
                     // Writers need not notify while there are no watchers.
-                    wakeups.awake();
+                    wakeups.found_work();
                     self.registry.joined.notified().await;
                 }
                 Ok(_) => {

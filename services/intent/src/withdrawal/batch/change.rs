@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
+use db::outbox::{self, OutboxMessage};
 use sqlx::PgConnection;
 use telemetry::{TraceContext, crash_point, crash_point_of};
 use types::WithdrawalId;
@@ -21,7 +22,7 @@ use crate::policy::{self, Policy};
 use crate::withdrawal::approval::{self, Approval, ApprovalContext, Consent, Decision, Refusal, unexpired};
 use crate::withdrawal::domain::{Event, IllegalTransition, Status, Step, Transition};
 use crate::withdrawal::error::WithdrawalError;
-use crate::withdrawal::message::{self, OutboxMessage};
+use crate::withdrawal::message;
 use crate::withdrawal::repo::{self, Changed, NewApproval, RefusalKey};
 use crate::withdrawal::request::Withdrawal;
 
@@ -145,7 +146,7 @@ impl Batch for ChangeBatch {
             transitions: &request.transitions,
         });
         repo::update_in(tx, &changed.collect::<Vec<_>>()).await?;
-        message::send_in(tx, &self.messages).await?;
+        outbox::enqueue_many_in(tx, &self.messages).await?;
         self.approvals.clear();
         self.messages.clear();
         for count in self.refusals.values_mut() {
@@ -209,13 +210,12 @@ impl ChangeBatch {
                 let status = request.withdrawal.state.status();
                 let transitions = request.count(&counted, valid.len(), quorum, renews)?;
                 self.approvals.push(new_approval);
-                self.messages.extend(match (quorum, status) {
+                let message = match (quorum, status) {
                     (false, _) => None,
-                    (true, Status::Pending) => {
-                        Some(message::enqueue(&request.withdrawal, &valid, trace.clone()))
-                    }
-                    (true, _) => Some(message::renew(&request.withdrawal, &valid, trace.clone())),
-                });
+                    (true, Status::Pending) => Some(message::enqueue(&request.withdrawal, &valid)),
+                    (true, _) => Some(message::renew(&request.withdrawal, &valid)),
+                };
+                self.messages.extend(message.map(|message| message.in_trace(trace.clone())));
                 Ok(ChangeOutcome::Changed { withdrawal: request.withdrawal.clone(), transitions, quorum })
             }
             Err(refusal) => {
