@@ -53,8 +53,8 @@ impl CatalogueEntry {
         if amount.is_zero() {
             return Err("must be positive".to_owned());
         }
-        // TRON's native amounts are signed 64-bit integers; a larger one could never be sent.
-        if self.format == AddressFormat::Tron && self.contract.is_none() && amount.to_i64().is_none() {
+        // A larger amount could never be sent.
+        if self.contract.is_none() && amount > self.format.max_native_amount() {
             return Err("is more than the chain's native amounts can hold".to_owned());
         }
         Ok(amount)

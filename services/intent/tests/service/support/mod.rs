@@ -1,4 +1,4 @@
-//! What the tests share: a running service with callers, a catalogue, approvers and a stand-in for execution.
+//! What the tests share: a running service with callers, a catalogue, approvers and a fake of execution.
 
 pub(crate) mod execution;
 
@@ -127,7 +127,7 @@ fn catalogue() -> Vec<pb::CatalogueEntry> {
 
 pub(crate) fn client(url: &str, caller: &str) -> Client {
     let mut config = ClientConfig::new(url).with_key(rpc::Secret::new(caller));
-    // What the service answers is what the test is about.
+    // The tests are about single answers of the service.
     config.retry = RetryConfig { max_attempts: 1, ..RetryConfig::default() };
     config.timeout_ms = 30_000;
     connect_lazy(&config).unwrap()
@@ -172,7 +172,7 @@ pub(crate) fn consent(
     }
 }
 
-pub(crate) type Answer<T> = Result<T, tonic::Status>;
+pub(crate) type RpcResult<T> = Result<T, tonic::Status>;
 
 impl Stack {
     pub(crate) fn intent(&self, caller: &str) -> IntentServiceClient<Client> {
@@ -192,9 +192,9 @@ impl Stack {
         self.progress_as("execution").put_catalogue_entry(request).await.unwrap();
     }
 
-    pub(crate) async fn create(&self, request: pb::CreateWithdrawalRequest) -> Answer<pb::Withdrawal> {
-        let answer = self.intent("alice").create_withdrawal(request).await?;
-        Ok(answer.into_inner().withdrawal.unwrap())
+    pub(crate) async fn create(&self, request: pb::CreateWithdrawalRequest) -> RpcResult<pb::Withdrawal> {
+        let result = self.intent("alice").create_withdrawal(request).await?;
+        Ok(result.into_inner().withdrawal.unwrap())
     }
 
     pub(crate) async fn get(&self, id: &str) -> pb::Withdrawal {
@@ -211,7 +211,7 @@ impl Stack {
         &self,
         withdrawal: &pb::Withdrawal,
         approver: &str,
-    ) -> Answer<pb::Withdrawal> {
+    ) -> RpcResult<pb::Withdrawal> {
         self.send_consent(approver, consent(withdrawal, approver, expiry())).await
     }
 
@@ -219,7 +219,7 @@ impl Stack {
         &self,
         caller: &str,
         request: pb::ApproveWithdrawalRequest,
-    ) -> Answer<pb::Withdrawal> {
+    ) -> RpcResult<pb::Withdrawal> {
         Ok(self.intent(caller).approve_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
@@ -230,17 +230,17 @@ impl Stack {
         self.approve(&withdrawal, "cid").await.unwrap()
     }
 
-    pub(crate) async fn reject(&self, id: &str) -> Answer<pb::Withdrawal> {
+    pub(crate) async fn reject(&self, id: &str) -> RpcResult<pb::Withdrawal> {
         let request = pb::RejectWithdrawalRequest { id: id.to_owned(), reason: "suspicious".to_owned() };
         Ok(self.intent("ann").reject_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
-    pub(crate) async fn cancel(&self, caller: &str, id: &str) -> Answer<pb::Withdrawal> {
+    pub(crate) async fn cancel(&self, caller: &str, id: &str) -> RpcResult<pb::Withdrawal> {
         let request = pb::CancelWithdrawalRequest { id: id.to_owned(), reason: String::new() };
         Ok(self.intent(caller).cancel_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
-    pub(crate) async fn report(&self, id: &str, at: DateTime<Utc>, progress: Progress) -> Answer<()> {
+    pub(crate) async fn report(&self, id: &str, at: DateTime<Utc>, progress: Progress) -> RpcResult<()> {
         let request = pb::RecordProgressRequest {
             withdrawal_id: id.to_owned(),
             at: Some(timestamp(at)),
@@ -253,7 +253,13 @@ impl Stack {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// Messages that are still in the outbox, delivered or parked ones not counted.
+    /// Waits until execution has received so many requests and the outbox is empty.
+    pub(crate) async fn handed_over(&self, times: usize) {
+        let done = || async { self.execution.enqueued().len() == times && self.outbox().await == 0 };
+        testkit::wait_for("execution to receive the requests", PATIENCE, done).await;
+    }
+
+    /// Messages that are still in the outbox, without parked ones.
     pub(crate) async fn outbox(&self) -> i64 {
         self.count("SELECT count(*) FROM outbox").await
     }
@@ -275,7 +281,7 @@ pub(crate) fn blocked(reason: &str) -> Progress {
     Progress::Blocked(pb::Blocked { reason: reason.to_owned() })
 }
 
-/// The stable word of a refusal.
+/// The stable reason of a refusal.
 pub(crate) fn reason(status: &tonic::Status) -> String {
     rpc::error::reason_of(status).unwrap_or_default()
 }
