@@ -121,17 +121,14 @@ impl Batch for ChangeBatch {
 
     fn decide(&mut self, rules: &Rules, change: &Change) -> Result<ChangeOutcome, WithdrawalError> {
         let request = self.requests.get_mut(&change.id).ok_or(WithdrawalError::NotFound(change.id))?;
-        // Never before the last change of the request: a transaction that waited for its lock began earlier than the one that
-        // held it, and the history must not go back in time.
-        let now = self.now.max(request.withdrawal.updated_at);
         match &change.command {
             Command::Apply { actor, only_requester: true, .. }
                 if *actor != request.withdrawal.requested_by =>
             {
                 Err(WithdrawalError::NotTheRequester)
             }
-            Command::Apply { event, actor, .. } => Ok(request.apply(event, actor, now)),
-            Command::Approve { consent, trace } => self.approve(rules, change.id, consent, trace, now),
+            Command::Apply { event, actor, .. } => Ok(request.apply(event, actor, self.now)),
+            Command::Approve { consent, trace } => self.approve(rules, change.id, consent, trace),
         }
     }
 
@@ -184,9 +181,9 @@ impl ChangeBatch {
         id: WithdrawalId,
         consent: &Consent,
         trace: &TraceContext,
-        now: DateTime<Utc>,
     ) -> Result<ChangeOutcome, WithdrawalError> {
         let request = self.requests.get_mut(&id).ok_or(WithdrawalError::NotFound(id))?;
+        let now = request.time_of_change(self.now);
         let Withdrawal { payload, .. } = &request.withdrawal;
         let policy = self.policies.get(&(payload.chain.clone(), payload.asset.clone()));
         let approver = rules.approvers.find(&consent.approver);
@@ -246,7 +243,14 @@ impl LoadedRequest {
         self.transitions.clear();
     }
 
+    /// Never before the last change of the request: a transaction that waited for the lock began earlier than the one that held
+    /// it, and the history must not go back in time.
+    fn time_of_change(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now.max(self.withdrawal.updated_at)
+    }
+
     fn apply(&mut self, event: &Event, actor: &str, now: DateTime<Utc>) -> ChangeOutcome {
+        let now = self.time_of_change(now);
         match self.withdrawal.state.apply(event, now) {
             Ok(Step::AlreadyApplied) => ChangeOutcome::Unchanged(self.withdrawal.clone()),
             Ok(Step::Changed(changes)) => {
