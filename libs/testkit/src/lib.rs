@@ -24,7 +24,7 @@ pub fn free_port() -> u16 {
 }
 
 pub use anvil::{Chain, anvil};
-pub use devstack::{AnvilOptions, Mining};
+pub use devstack::{AnvilOptions, Mining, Patience};
 pub use explain::{assert_uses_index, generic_plan};
 pub use fault::{FaultProxy, Hold, Rule, Upset};
 pub use mongo::{MongoDatabase, mongo};
