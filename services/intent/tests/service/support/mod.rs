@@ -45,6 +45,23 @@ const CALLERS: [(&str, &[&str]); 9] = [
 ];
 pub(crate) const APPROVERS: [&str; 3] = ["ann", "bob", "cid"];
 
+/// 20,000 completed requests of many customers over half a year, each with a history, an approval and some imported.
+pub(crate) const LONG_HISTORY: &str = "
+    INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, decimals,
+        destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at,
+        updated_at, approved_at, queued_at, finished_at, final_tx_hash, final_block)
+    SELECT gen_random_uuid(), 'request', 'k' || n, sha256('x'), gen_random_uuid(), 'bsc', 'USDT', 5, 18, '0x' || n, '', 1,
+           '{}', 'alice', 1, 'completed', 1, at, at, at, at, at, '0x1', 1
+    FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() + n * interval '13 min' AS at) AS time;
+    INSERT INTO transitions (request_id, sequence, to_status, actor, detail, at)
+    SELECT id, 1, 'pending', 'alice', '', created_at FROM withdrawal_requests WHERE asset = 'USDT';
+    INSERT INTO approvals (request_id, approver, requested_by, signature, expires_at, approved_at)
+    SELECT id, 'ann', 'alice', decode(repeat('00', 64), 'hex'), created_at + interval '1 h', created_at
+    FROM withdrawal_requests WHERE asset = 'USDT';
+    INSERT INTO imports (request_id, chain, from_address, tx_hash)
+    SELECT id, chain, '0x2', idempotency_key FROM withdrawal_requests WHERE asset = 'USDT' LIMIT 10000;
+    ANALYZE";
+
 pub(crate) struct Stack {
     pub(crate) database: Database,
     pub(crate) pool: PgPool,
