@@ -2,10 +2,17 @@
 //!
 //! Owns the checks of amounts and destinations against the catalogue. No I/O; it knows no users, limits or approvals.
 
+use std::collections::BTreeSet;
+
 use rpc::fields::Violation;
 use types::{Address, AddressFormat, Amount, AssetSymbol, ChainName, Decimals, RawAmount, format_amount};
 
 pub type AssetOnChain = (ChainName, AssetSymbol);
+
+/// The chains and the assets, as two parameters of a statement.
+pub(crate) fn columns(assets: &BTreeSet<AssetOnChain>) -> (Vec<&str>, Vec<&str>) {
+    assets.iter().map(|(chain, asset)| (chain.as_str(), asset.as_str())).unzip()
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogueEntry {

@@ -6,4 +6,5 @@ pub mod domain;
 pub mod repo;
 
 pub use app::Catalogue;
+pub(crate) use domain::columns;
 pub use domain::{AddressKind, AssetOnChain, CatalogueEntry, unknown_asset};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use sqlx::{FromRow, PgConnection};
 use types::{Address, AddressFormat, AssetSymbol, ChainName};
 
-use super::domain::{AddressKind, AssetOnChain, CatalogueEntry};
+use super::domain::{AddressKind, AssetOnChain, CatalogueEntry, columns};
 use crate::error::{StoreError, decimals, parse};
 
 const PUT: &str = include_str!("../../queries/catalogue_put.sql");
@@ -81,11 +81,8 @@ pub async fn find_many_in(
     connection: &mut PgConnection,
     assets: &BTreeSet<AssetOnChain>,
 ) -> Result<BTreeMap<AssetOnChain, CatalogueEntry>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(FIND)
-        .bind(assets.iter().map(|(chain, _)| chain.as_str()).collect::<Vec<_>>())
-        .bind(assets.iter().map(|(_, asset)| asset.as_str()).collect::<Vec<_>>())
-        .fetch_all(connection)
-        .await?;
+    let (chains, symbols) = columns(assets);
+    let rows: Vec<Row> = sqlx::query_as(FIND).bind(chains).bind(symbols).fetch_all(connection).await?;
     let entries = rows.into_iter().map(|row| {
         let entry = CatalogueEntry::try_from(row)?;
         Ok(((entry.chain.clone(), entry.asset.clone()), entry))

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{FromRow, PgConnection};
 
 use super::domain::{AppliedLimit, Headroom, Limit, LimitId};
-use crate::catalogue::AssetOnChain;
+use crate::catalogue::{AssetOnChain, columns};
 use crate::error::{StoreError, decimals, parse};
 
 const PUT: &str = include_str!("../../queries/limit_put.sql");
@@ -79,10 +79,8 @@ pub async fn find_many_in(
     connection: &mut PgConnection,
     assets: &BTreeSet<AssetOnChain>,
 ) -> Result<BTreeMap<AssetOnChain, Vec<Limit>>, StoreError> {
-    let chains = assets.iter().map(|(chain, _)| chain.as_str()).collect();
-    let symbols = assets.iter().map(|(_, asset)| asset.as_str()).collect();
     let mut found: BTreeMap<AssetOnChain, Vec<Limit>> = BTreeMap::new();
-    for limit in select_in(connection, Some((chains, symbols))).await? {
+    for limit in select_in(connection, Some(columns(assets))).await? {
         found.entry((limit.chain.clone(), limit.asset.clone())).or_default().push(limit);
     }
     Ok(found)

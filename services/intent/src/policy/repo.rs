@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{FromRow, PgConnection};
 
 use super::domain::{Policy, Tier};
-use crate::catalogue::AssetOnChain;
+use crate::catalogue::{AssetOnChain, columns};
 use crate::error::{StoreError, decimals, number, parse};
 
 const PUT: &str = include_str!("../../queries/policy_put.sql");
@@ -54,9 +54,7 @@ pub async fn find_many_in(
     connection: &mut PgConnection,
     assets: &BTreeSet<AssetOnChain>,
 ) -> Result<BTreeMap<AssetOnChain, Policy>, StoreError> {
-    let chains = assets.iter().map(|(chain, _)| chain.as_str()).collect();
-    let symbols = assets.iter().map(|(_, asset)| asset.as_str()).collect();
-    select_in(connection, Some((chains, symbols))).await
+    select_in(connection, Some(columns(assets))).await
 }
 
 /// Every policy, by chain and asset.

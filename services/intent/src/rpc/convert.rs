@@ -3,6 +3,7 @@
 use chrono::{DateTime, SubsecRound as _, Utc};
 use proto::intent::v1 as pb;
 use proto::time::timestamp;
+use strum::VariantArray as _;
 
 use crate::limit::{self, Limit};
 use crate::policy::Policy;
@@ -30,16 +31,7 @@ pub(super) fn status(status: Status) -> pb::WithdrawalStatus {
 
 /// `None` for "any".
 pub(super) fn status_from(value: pb::WithdrawalStatus) -> Option<Status> {
-    match value {
-        pb::WithdrawalStatus::Unspecified => None,
-        pb::WithdrawalStatus::Pending => Some(Status::Pending),
-        pb::WithdrawalStatus::Approved => Some(Status::Approved),
-        pb::WithdrawalStatus::Queued => Some(Status::Queued),
-        pb::WithdrawalStatus::Completed => Some(Status::Completed),
-        pb::WithdrawalStatus::Failed => Some(Status::Failed),
-        pb::WithdrawalStatus::Rejected => Some(Status::Rejected),
-        pb::WithdrawalStatus::Cancelled => Some(Status::Cancelled),
-    }
+    Status::VARIANTS.iter().copied().find(|known| status(*known) == value)
 }
 
 /// `None` for an unknown priority.

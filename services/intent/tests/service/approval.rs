@@ -114,8 +114,7 @@ async fn approvals_that_must_not_count_are_refused_and_written_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_approves_their_own_request_or_twice() {
     let stack = stack().await;
-    let own =
-        stack.intent("bob").create_withdrawal(create("own")).await.unwrap().into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", create("own")).await.unwrap();
     let refused = stack.approve(&own, "bob").await.unwrap_err();
     assert_eq!(reason(&refused), "APPROVER_IS_REQUESTER");
     stack.send_consent("ann", consent(&own, "ann", expiry())).await.unwrap();

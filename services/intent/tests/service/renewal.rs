@@ -88,8 +88,7 @@ async fn a_quorum_that_holds_takes_no_further_approvals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_obey_the_same_rules_as_approvals() {
     let stack = stack().await;
-    let own = stack.intent("bob").create_withdrawal(create("own")).await.unwrap();
-    let own = own.into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", create("own")).await.unwrap();
     for name in ["ann", "cid"] {
         stack.approve(&own, name).await.unwrap();
     }

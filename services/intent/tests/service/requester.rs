@@ -26,8 +26,7 @@ async fn the_key_is_the_requester_and_whom_it_names_cannot_approve_either() {
     let message = stack.execution.enqueued().remove(0);
     assert_eq!((message.requested_by.as_str(), message.on_behalf_of.as_str()), ("alice", "ann"));
     // Naming somebody else does not make one's own key an approver: bob's key asks for cid, and bob is refused too.
-    let own = stack.intent("bob").create_withdrawal(on_behalf_of("cid", "order-2")).await.unwrap();
-    let own = own.into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", on_behalf_of("cid", "order-2")).await.unwrap();
     for name in ["bob", "cid"] {
         assert_eq!(reason(&stack.approve(&own, name).await.unwrap_err()), "APPROVER_IS_REQUESTER", "{name}");
     }

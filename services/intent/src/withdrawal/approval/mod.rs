@@ -8,7 +8,7 @@
 //! person counts once, under whatever names.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use ed25519_dalek::{Signature, VerifyingKey};

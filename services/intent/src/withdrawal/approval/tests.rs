@@ -1,20 +1,19 @@
 //! Who may approve, and when an approval counts.
 
-use std::collections::BTreeMap;
-
 use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
-use types::{Decimals, Priority, RawAmount, UserId, WithdrawalId};
+use types::{RawAmount, WithdrawalId};
 
 use super::*;
 use crate::withdrawal::domain::State;
-use crate::withdrawal::request::{IdempotencyKey, Origin, Payload};
+use crate::withdrawal::request::tests::payload;
+use crate::withdrawal::request::{IdempotencyKey, Origin};
 
 fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
 }
 
-fn key(name: &str) -> SigningKey {
+pub(crate) fn key(name: &str) -> SigningKey {
     let mut seed = [9; 32];
     seed[..name.len()].copy_from_slice(name.as_bytes());
     SigningKey::from_bytes(&seed)
@@ -25,18 +24,7 @@ fn request(required_approvals: u32) -> Withdrawal {
         id: WithdrawalId::new(),
         origin: Origin::Request,
         key: IdempotencyKey::parse("k").unwrap(),
-        payload: Payload {
-            user_id: UserId::new(),
-            chain: "bsc".parse().unwrap(),
-            asset: "USDT".parse().unwrap(),
-            amount: RawAmount::from(5_u64),
-            decimals: Decimals::new(18).unwrap(),
-            destination: "0x52908400098527886E0F7030069857D2E4169EE7".parse().unwrap(),
-            memo: String::new(),
-            priority: Priority::Normal,
-            labels: BTreeMap::new(),
-            on_behalf_of: String::new(),
-        },
+        payload: payload(),
         requested_by: "alice".to_owned(),
         required_approvals,
         approvals: Vec::new(),
@@ -47,7 +35,7 @@ fn request(required_approvals: u32) -> Withdrawal {
     }
 }
 
-fn sign(withdrawal: &Withdrawal, approver: &str, expires_at: DateTime<Utc>) -> Consent {
+pub(crate) fn sign(withdrawal: &Withdrawal, approver: &str, expires_at: DateTime<Utc>) -> Consent {
     let message = approval_message(withdrawal.digest(), approver, expires_at.timestamp());
     Consent { approver: approver.to_owned(), signature: key(approver).sign(&message).to_bytes(), expires_at }
 }

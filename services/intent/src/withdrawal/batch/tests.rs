@@ -1,9 +1,9 @@
 //! A batch leads to the same outcomes and the same tables as its commands one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
-use ed25519_dalek::{Signer as _, SigningKey};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 use prost::Message as _;
 use proto::execution::v1 as execution_pb;
 use sqlx::PgPool;
-use types::{AddressFormat, Decimals, Priority, RawAmount, TxHash, UserId, WithdrawalId, approval_message};
+use types::{AddressFormat, Decimals, Priority, RawAmount, TxHash, UserId, WithdrawalId};
 use uuid::Uuid;
 
 use super::change::ChangeBatch;
@@ -21,7 +21,7 @@ use crate::approvers::Approver;
 use crate::catalogue::{self, CatalogueEntry};
 use crate::limit::{self, Limit, LimitId, Scope};
 use crate::policy::{self, Policy, Tier};
-use crate::withdrawal::approval::Consent;
+use crate::withdrawal::approval::tests::{key, sign};
 use crate::withdrawal::domain::Event;
 use crate::withdrawal::message;
 use crate::withdrawal::request::Withdrawal;
@@ -41,34 +41,21 @@ enum Round {
     Expire,
 }
 
-#[derive(Debug, Clone)]
-struct NewRequest {
-    key: u8,
-    user: u8,
-    asset: &'static str,
-    amount: u8,
-    destination: &'static str,
-    requested_by: &'static str,
-}
+/// Key, customer, asset, amount, destination and requester.
+type NewRequest = (u8, usize, &'static str, u8, &'static str, &'static str);
 
 #[derive(Debug, Clone)]
 enum NewChange {
     Approve { by: &'static str, forged: bool, hours: i64 },
-    Apply { event: Event, actor: &'static str, only_requester: bool },
+    Apply(Command),
 }
 
 fn at(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
 }
 
-fn signing_key(name: &str) -> SigningKey {
-    let mut seed = [3; 32];
-    seed[..name.len()].copy_from_slice(name.as_bytes());
-    SigningKey::from_bytes(&seed)
-}
-
 fn rules() -> Rules {
-    let approver = |name: &str| Approver { key: signing_key(name).verifying_key(), person: name.to_owned() };
+    let approver = |name: &str| Approver { key: key(name).verifying_key(), person: name.to_owned() };
     let known: BTreeMap<_, _> = APPROVERS.iter().map(|name| ((*name).to_owned(), approver(name))).collect();
     Rules { approvers: Approvers::new(known), default_required_approvals: Some(2) }
 }
@@ -76,16 +63,11 @@ fn rules() -> Rules {
 fn any_request() -> impl Strategy<Value = NewRequest> {
     let asset = prop_oneof![6 => Just("USDT"), 3 => Just("BNB"), 1 => Just("DOGE")];
     let destination = prop_oneof![8 => Just(WALLETS[0]), 1 => Just(WALLETS[1]), 1 => Just(WALLETS[2])];
-    (0..12_u8, 0..3_u8, asset, 0..9_u8, destination, prop_oneof![Just("alice"), Just("bob")]).prop_map(
-        |(key, user, asset, amount, destination, requested_by)| NewRequest {
-            key,
-            user,
-            asset,
-            amount,
-            destination,
-            requested_by,
-        },
-    )
+    (0..12_u8, 0..3_usize, asset, 0..9_u8, destination, prop_oneof![Just("alice"), Just("bob")])
+}
+
+fn apply(event: Event, actor: &str, only_requester: bool) -> NewChange {
+    NewChange::Apply(Command::Apply { event, actor: actor.to_owned(), only_requester })
 }
 
 fn any_change() -> impl Strategy<Value = NewChange> {
@@ -100,17 +82,10 @@ fn any_change() -> impl Strategy<Value = NewChange> {
         1 => Just(Event::Fail { reason: "gave up".to_owned() }),
         1 => Just(Event::RefuseHandover { reason: "no such chain".to_owned() }),
     ]
-    .prop_map(|event| NewChange::Apply { event, actor: "execution", only_requester: false });
-    let reject = Just(NewChange::Apply {
-        event: Event::Reject { reason: "no".to_owned() },
-        actor: "ann",
-        only_requester: false,
-    });
-    let cancel = prop_oneof![Just("alice"), Just("bob")].prop_map(|actor| NewChange::Apply {
-        event: Event::Cancel { reason: "by mistake".to_owned() },
-        actor,
-        only_requester: true,
-    });
+    .prop_map(|event| apply(event, "execution", false));
+    let reject = Just(apply(Event::Reject { reason: "no".to_owned() }, "ann", false));
+    let cancel = prop_oneof![Just("alice"), Just("bob")]
+        .prop_map(|actor| apply(Event::Cancel { reason: "by mistake".to_owned() }, actor, true));
     prop_oneof![10 => approve, 5 => report, 1 => reject, 1 => cancel]
 }
 
@@ -123,7 +98,7 @@ fn any_rounds() -> impl Strategy<Value = Vec<Round>> {
     let requests = || {
         (prop::collection::vec(any_request(), 2..12), any::<Index>(), any::<bool>()).prop_map(
             |(mut requests, repeated, repeat)| {
-                requests.extend(repeat.then(|| repeated.get(&requests).clone()));
+                requests.extend(repeat.then(|| *repeated.get(&requests)));
                 Round::Create(requests)
             },
         )
@@ -138,20 +113,12 @@ fn any_rounds() -> impl Strategy<Value = Vec<Round>> {
 
 /// A quorum that expires after the handover and is renewed, which random commands seldom lead to.
 fn renewal() -> Vec<Round> {
-    let request = NewRequest {
-        key: 0,
-        user: 0,
-        asset: "USDT",
-        amount: 1,
-        destination: WALLETS[0],
-        requested_by: "alice",
-    };
     let approve = |hours| {
         let first = any::<Index>().new_tree(&mut TestRunner::default()).unwrap().current();
         let approve = |by| (first, NewChange::Approve { by, forged: false, hours });
         Round::Change(vec![approve("cid"), approve("ann")])
     };
-    vec![Round::Create(vec![request]), approve(1), Round::Expire, approve(2)]
+    vec![Round::Create(vec![(0, 0, "USDT", 1, WALLETS[0], "alice")]), approve(1), Round::Expire, approve(2)]
 }
 
 async fn database(limits: &[Limit]) -> (testkit::Database, PgPool) {
@@ -202,41 +169,30 @@ fn limits() -> Vec<Limit> {
     vec![limit(Scope::User, 12), limit(Scope::Asset, 300)]
 }
 
-impl NewRequest {
-    fn creation(&self, case: usize, users: &[UserId]) -> Creation {
-        Creation {
-            id: WithdrawalId::new(),
-            draft: WithdrawalDraft {
-                idempotency_key: format!("{case}-{}", self.key),
-                user_id: users[usize::from(self.user)].to_string(),
-                chain: "bsc".to_owned(),
-                asset: self.asset.to_owned(),
-                amount: self.amount.to_string(),
-                destination: self.destination.to_owned(),
-                memo: String::new(),
-                priority: Some(Priority::Normal),
-                labels: BTreeMap::new(),
-                on_behalf_of: String::new(),
-            },
-            requested_by: self.requested_by.to_owned(),
-        }
-    }
+fn creation(case: usize, users: &[UserId], request: &NewRequest) -> Creation {
+    let (key, user, asset, amount, destination, requested_by) = *request;
+    let draft = WithdrawalDraft {
+        idempotency_key: format!("{case}-{key}"),
+        user_id: users[user].to_string(),
+        chain: "bsc".to_owned(),
+        asset: asset.to_owned(),
+        amount: amount.to_string(),
+        destination: destination.to_owned(),
+        memo: String::new(),
+        priority: Some(Priority::Normal),
+        labels: BTreeMap::new(),
+        on_behalf_of: String::new(),
+    };
+    Creation { id: WithdrawalId::new(), draft, requested_by: requested_by.to_owned() }
 }
 
 impl NewChange {
     fn change(&self, withdrawal: &Withdrawal, begin: DateTime<Utc>) -> Change {
         let command = match self {
-            Self::Apply { event, actor, only_requester } => Command::Apply {
-                event: event.clone(),
-                actor: (*actor).to_owned(),
-                only_requester: *only_requester,
-            },
+            Self::Apply(command) => command.clone(),
             Self::Approve { by, forged, hours } => {
-                let expires_at = begin + TimeDelta::hours(*hours);
-                let message = approval_message(withdrawal.digest(), by, expires_at.timestamp());
-                let mut signature = signing_key(by).sign(&message).to_bytes();
-                signature[0] ^= u8::from(*forged);
-                let consent = Consent { approver: (*by).to_owned(), signature, expires_at };
+                let mut consent = sign(withdrawal, by, begin + TimeDelta::hours(*hours));
+                consent.signature[0] ^= u8::from(*forged);
                 Command::Approve { consent, trace: Default::default() }
             }
         };
@@ -244,57 +200,34 @@ impl NewChange {
     }
 }
 
-/// Approvals of one batch have the same time, so only their order may differ.
-trait SortApprovals: std::fmt::Debug {
-    fn sort_approvals(&mut self);
-}
-
-impl SortApprovals for CreationOutcome {
-    fn sort_approvals(&mut self) {
-        let (Self::Created(withdrawal) | Self::AlreadyStored(withdrawal)) = self;
-        withdrawal.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
-    }
-}
-
-impl SortApprovals for ChangeOutcome {
-    fn sort_approvals(&mut self) {
-        if let Self::Unchanged(withdrawal)
-        | Self::Changed { withdrawal, .. }
-        | Self::Illegal { withdrawal, .. } = self
-        {
-            withdrawal.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
-        }
-    }
-}
-
 /// Runs the commands as one batch on the first database and one by one on the second. Returns the outcomes of the batch.
-async fn compare<B: Batch<Outcome: SortApprovals>>(
+async fn compare<B: Batch<Outcome: Debug>>(
     pools: [&PgPool; 2],
     rules: &Rules,
     commands: &[B::Command],
 ) -> Outcomes<B> {
-    let mut batch = run::<B>(pools[0], rules, commands).await.unwrap();
+    let batch = run::<B>(pools[0], rules, commands).await.unwrap();
     for (index, command) in commands.iter().enumerate() {
-        let mut alone = run::<B>(pools[1], rules, std::slice::from_ref(command)).await.unwrap();
-        batch[index].iter_mut().chain(&mut alone[0]).for_each(B::Outcome::sort_approvals);
-        assert_eq!(without_times(&batch[index]), without_times(&alone[0]), "command {index}");
+        let alone = run::<B>(pools[1], rules, std::slice::from_ref(command)).await.unwrap();
+        assert_eq!(words(&batch[index]), words(&alone[0]), "command {index}");
     }
     batch
 }
 
 /// The first word of an outcome.
-fn kind(outcome: &impl std::fmt::Debug) -> String {
+fn kind(outcome: &impl Debug) -> String {
     format!("{outcome:?}").split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// The two transactions have different times.
-fn without_times(outcome: &impl std::fmt::Debug) -> String {
+/// What an outcome consists of, without times, because transactions have different ones, and without order, because approvals
+/// of one batch have the same time and are then ordered by name.
+fn words(outcome: &impl Debug) -> Vec<String> {
     let text = format!("{outcome:?}");
-    let is_time = |word: &&str| {
-        let word = word.trim_end_matches([',', ')', ']', '}']);
-        word.ends_with('Z') && word.contains(':') && word.contains('T')
-    };
-    text.split(' ').filter(|word| !is_time(word)).collect::<Vec<_>>().join(" ")
+    let words = text.split(' ').map(|word| word.trim_matches(['[', ']', '(', ')', '{', '}', ',']));
+    let is_time = |word: &&str| word.ends_with('Z') && word.contains(':') && word.contains('T');
+    let mut words: Vec<String> = words.filter(|word| !is_time(word)).map(str::to_owned).collect();
+    words.sort();
+    words
 }
 
 const TABLES: [&str; 6] = [
@@ -315,23 +248,14 @@ async fn compare_tables(pools: [&PgPool; 2]) {
     assert_eq!(messages(pools[0]).await, messages(pools[1]).await);
 }
 
-async fn messages(pool: &PgPool) -> Vec<String> {
-    let rows: Vec<(String, Vec<u8>)> =
-        sqlx::query_as("SELECT topic, payload FROM outbox ORDER BY aggregate, id")
-            .fetch_all(pool)
-            .await
-            .unwrap();
+async fn messages(pool: &PgPool) -> Vec<Vec<String>> {
+    let sql = "SELECT topic, payload FROM outbox ORDER BY aggregate, id";
+    let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(sql).fetch_all(pool).await.unwrap();
     let read = |(topic, payload): (String, Vec<u8>)| match topic.as_str() {
         message::ENQUEUE => {
-            let mut message = execution_pb::EnqueueWithdrawalRequest::decode(payload.as_slice()).unwrap();
-            message.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
-            format!("{message:?}")
+            words(&execution_pb::EnqueueWithdrawalRequest::decode(payload.as_slice()).unwrap())
         }
-        _ => {
-            let mut message = execution_pb::RenewApprovalsRequest::decode(payload.as_slice()).unwrap();
-            message.approvals.sort_by(|a, b| a.approver.cmp(&b.approver));
-            format!("{message:?}")
-        }
+        _ => words(&execution_pb::RenewApprovalsRequest::decode(payload.as_slice()).unwrap()),
     };
     rows.into_iter().map(read).collect()
 }
@@ -357,7 +281,7 @@ async fn a_batch_does_what_its_commands_do_one_by_one() {
             match round {
                 Round::Create(requests) => {
                     let commands: Vec<_> =
-                        requests.iter().map(|request| request.creation(case, &users)).collect();
+                        requests.iter().map(|request| creation(case, &users, request)).collect();
                     let outcomes = compare::<CreationBatch>(pools, &rules, &commands).await;
                     kinds.extend(outcomes.iter().map(kind));
                     stored.extend(outcomes.into_iter().flatten().filter_map(|outcome| match outcome {

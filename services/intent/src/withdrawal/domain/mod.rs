@@ -250,10 +250,9 @@ impl State {
                 self.when_approved(*approved_at, refused.as_deref(), event, now)
             }
             Self::Queued { handover, blockage } => self.when_queued(*handover, blockage, event, now),
-            Self::Completed { tx_hash, .. } => self.when_completed(*tx_hash, event),
-            Self::Failed { .. } => self.when_failed(event),
-            Self::Rejected { .. } => self.when_rejected(event),
-            Self::Cancelled { .. } => self.when_cancelled(event),
+            Self::Completed { tx_hash, .. } => self.when_paid_or_failed(Some(*tx_hash), event),
+            Self::Failed { .. } => self.when_paid_or_failed(None, event),
+            Self::Rejected { .. } | Self::Cancelled { .. } => self.when_never_approved(event),
         }
     }
 
@@ -361,56 +360,38 @@ impl State {
         }
     }
 
-    fn when_completed(&self, paid_by: TxHash, event: &Event) -> Result<Step, IllegalTransition> {
+    fn when_paid_or_failed(&self, paid_by: Option<TxHash>, event: &Event) -> Result<Step, IllegalTransition> {
         match event {
             Event::QuorumReached
             | Event::RefuseHandover { .. }
             | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. } => Ok(Step::AlreadyApplied),
-            Event::Complete { tx_hash, .. } if *tx_hash == paid_by => Ok(Step::AlreadyApplied),
-            // A second final transaction, or "can never be paid" after it was paid.
+            Event::Complete { tx_hash, .. } if paid_by == Some(*tx_hash) => Ok(Step::AlreadyApplied),
+            Event::Fail { .. } if paid_by.is_none() => Ok(Step::AlreadyApplied),
+            // A second final transaction, or both paid and "can never be paid".
             Event::Complete { .. } | Event::Fail { .. } => Err(self.contradicted(event)),
             Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
         }
     }
 
-    fn when_failed(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::QuorumReached
-            | Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Fail { .. } => Ok(Step::AlreadyApplied),
-            Event::Complete { .. } => Err(self.contradicted(event)),
-            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
-        }
-    }
-
-    fn when_rejected(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::Reject { .. } => Ok(Step::AlreadyApplied),
-            Event::QuorumReached | Event::Cancel { .. } => Err(self.illegal(event)),
-            Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Complete { .. }
-            | Event::Fail { .. } => Err(self.contradicted(event)),
-        }
-    }
-
-    fn when_cancelled(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::Cancel { .. } => Ok(Step::AlreadyApplied),
-            Event::QuorumReached | Event::Reject { .. } => Err(self.illegal(event)),
-            Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Complete { .. }
-            | Event::Fail { .. } => Err(self.contradicted(event)),
+    fn when_never_approved(&self, event: &Event) -> Result<Step, IllegalTransition> {
+        match (event, self.status()) {
+            (Event::Reject { .. }, Status::Rejected) | (Event::Cancel { .. }, Status::Cancelled) => {
+                Ok(Step::AlreadyApplied)
+            }
+            (Event::QuorumReached | Event::Reject { .. } | Event::Cancel { .. }, _) => {
+                Err(self.illegal(event))
+            }
+            (
+                Event::RefuseHandover { .. }
+                | Event::Queue { .. }
+                | Event::Block { .. }
+                | Event::Unblock { .. }
+                | Event::Complete { .. }
+                | Event::Fail { .. },
+                _,
+            ) => Err(self.contradicted(event)),
         }
     }
 

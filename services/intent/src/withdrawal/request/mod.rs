@@ -241,10 +241,10 @@ impl Withdrawal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn payload() -> Payload {
+    pub(crate) fn payload() -> Payload {
         Payload {
             user_id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
             chain: "bsc".parse().unwrap(),

@@ -210,8 +210,15 @@ impl Stack {
     }
 
     pub(crate) async fn create(&self, request: pb::CreateWithdrawalRequest) -> RpcResult<pb::Withdrawal> {
-        let result = self.intent("alice").create_withdrawal(request).await?;
-        Ok(result.into_inner().withdrawal.unwrap())
+        self.create_as("alice", request).await
+    }
+
+    pub(crate) async fn create_as(
+        &self,
+        caller: &str,
+        request: pb::CreateWithdrawalRequest,
+    ) -> RpcResult<pb::Withdrawal> {
+        Ok(self.intent(caller).create_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
     pub(crate) async fn get(&self, id: &str) -> pb::Withdrawal {
