@@ -90,7 +90,7 @@ pub async fn find_many_in(
     entries.collect()
 }
 
-/// The kinds of addresses; those of nobody we know are left out. All assets of the chain are searched, because an operation
+/// The kinds of addresses; unknown ones are left out. All assets of the chain are searched, because an operation
 /// wallet holds more than one of them, and a token that is sent to another token's contract is lost as well.
 pub async fn address_kinds_in(
     connection: &mut PgConnection,

@@ -270,7 +270,7 @@ impl State {
                 let detail = format!("cancelled: {reason}");
                 Ok(one(Self::Cancelled { reason: reason.clone(), finished_at: now }, detail))
             }
-            // Execution was never asked to pay it.
+            // It was never handed to execution.
             Event::RefuseHandover { .. }
             | Event::Queue { .. }
             | Event::Block { .. }
