@@ -37,7 +37,6 @@ const PAYING_METHODS: [&str; 12] = [
     "burn(uint256)",
 ];
 
-/// All settings of the signer gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Opens the seal at start; without it the gateway starts sealed.
@@ -46,12 +45,10 @@ pub struct Config {
     pub kdf: KdfParams,
     /// How long the ledger waits for its database before a batch counts as lost.
     pub ledger_timeout: Duration,
-    /// What may be signed.
     pub policy: Arc<Policy>,
 }
 
 impl Config {
-    /// Reads everything, then builds.
     pub fn read(reader: &Reader) -> Option<Self> {
         let seal = reader.section("seal");
         let unseal_key = seal.secret_opt("unseal_key");
@@ -308,7 +305,6 @@ fn addresses(section: &Reader, key: &str, format: AddressFormat) -> Vec<Address>
     addresses
 }
 
-/// An Ed25519 public key, 64 hex digits.
 #[derive(Debug, Clone, Copy)]
 struct PublicKey(VerifyingKey);
 

@@ -34,7 +34,6 @@ static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/sign
 /// How often a start with an unseal key tries again while its database is away.
 const UNSEAL_RETRY: Duration = Duration::from_secs(1);
 
-/// The service.
 #[derive(Debug, Clone, Copy)]
 pub struct SignerGateway;
 

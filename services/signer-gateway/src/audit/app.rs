@@ -6,20 +6,16 @@ use sqlx::PgPool;
 
 use super::{Break, Entry, Head, Verifier, repo};
 
-/// Rows read at a time while verifying.
 const CHUNK: u32 = 2_000;
 /// How long one check goes on before it leaves the rest to the next: well within the time a caller waits for an answer.
 const BUDGET: Duration = Duration::from_secs(5);
 
-/// Why the log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The database did not answer.
     #[error("the audit log cannot be read")]
     Database(#[from] sqlx::Error),
 }
 
-/// What to check.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
     /// The row after which the check begins; it was checked before.
@@ -30,27 +26,22 @@ pub struct Check {
     pub max_entries: Option<u32>,
 }
 
-/// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Rows that held.
     pub entries: u64,
     /// The first thing that does not fit.
     pub problem: Option<Break>,
     /// The last row that was checked, if there are more.
     pub next: Option<Head>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// Reads the log.
 #[derive(Debug, Clone)]
 pub struct Audit {
     pool: PgPool,
 }
 
 impl Audit {
-    /// Over the signer's database.
     pub fn new(pool: PgPool) -> Self {
         Self { pool }
     }
@@ -61,7 +52,6 @@ impl Audit {
         Ok(repo::page(&mut connection, after, limit).await?)
     }
 
-    /// The newest place.
     pub async fn head(&self) -> Result<Head, AuditError> {
         Ok(repo::head(&self.pool).await?)
     }

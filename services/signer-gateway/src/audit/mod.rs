@@ -12,7 +12,6 @@ pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use repo::{append_in, lock_head_in};
 pub use types::audit::{Break, Decision, Draft, Entry, Hash, Head, Verifier, verify};
 
-/// A decision to be written down, with its particulars.
 pub(crate) fn draft(
     caller: &str,
     action: &'static str,

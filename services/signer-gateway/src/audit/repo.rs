@@ -20,7 +20,6 @@ pub(crate) async fn lock_head_in(
     Ok((head_of(&row)?, row.try_get("at")?))
 }
 
-/// Appends drafts in a transaction of the caller.
 pub(crate) async fn append_in(connection: &mut PgConnection, drafts: Vec<Draft>) -> Result<(), sqlx::Error> {
     let (mut head, at) = lock_head_in(&mut *connection).await?;
     let entries: Vec<Entry> = drafts.into_iter().map(|draft| head.append(at, draft)).collect();

@@ -14,19 +14,13 @@ const MIN_GAS: u64 = 21_000;
 /// More than any block of a known chain holds; keeps cost arithmetic far from overflow.
 const MAX_GAS: u64 = 1_000_000_000;
 
-/// Price of a unit of gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvmFee {
-    /// One price.
     Legacy {
-        /// Wei per unit.
         gas_price: u128,
     },
-    /// Base fee and tip.
     Eip1559 {
-        /// Most wei per unit.
         max_fee: u128,
-        /// Tip in wei per unit.
         max_priority_fee: u128,
     },
 }
@@ -49,16 +43,11 @@ impl EvmFee {
     }
 }
 
-/// Numbers an EVM transaction needs beside its intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvmParameters {
-    /// EIP-155 chain number.
     pub chain_id: u64,
-    /// The sender's nonce.
     pub nonce: u64,
-    /// Gas limit.
     pub gas_limit: u64,
-    /// Price.
     pub fee: EvmFee,
 }
 

@@ -12,32 +12,22 @@ use crate::keys::{KeyError, WalletKey};
 pub use evm::{EvmFee, EvmParameters};
 pub use tron::TronParameters;
 
-/// What a transaction does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Moves the chain's own asset.
     Transfer {
-        /// Receiver.
         to: Address,
-        /// Raw units.
         amount: RawAmount,
     },
-    /// Moves a token by its `transfer` method.
     TokenTransfer {
-        /// The token.
         contract: Address,
-        /// Receiver.
         to: Address,
-        /// Raw units of the token.
         amount: RawAmount,
     },
     /// Sends nothing to oneself, so that a nonce closes without a payment.
     Cancellation,
     /// Calls a method; the policy decides which contracts and methods.
     ContractCall {
-        /// The contract.
         contract: Address,
-        /// ABI-encoded call.
         data: Vec<u8>,
     },
 }
@@ -54,12 +44,9 @@ impl Action {
     }
 }
 
-/// Numbers a transaction needs beside its intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parameters {
-    /// For EVM chains.
     Evm(EvmParameters),
-    /// For TRON.
     Tron(TronParameters),
 }
 
@@ -77,18 +64,13 @@ impl Parameters {
 /// Why no transaction can be built. Each names the field at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Addresses of another kind of chain, or parameters of one.
     #[error("{field} is not of this chain's kind")]
     WrongKind {
-        /// The field.
         field: &'static str,
     },
-    /// A number that no valid transaction has.
     #[error("{field} {problem}")]
     OutOfRange {
-        /// The field.
         field: &'static str,
-        /// What is wrong with it.
         problem: &'static str,
     },
     /// TRON has no nonces, so nothing can be closed without a payment.
@@ -99,7 +81,6 @@ pub enum BuildError {
     NoContractCall,
 }
 
-/// A transaction that was built and not signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsigned {
     body: Body,
@@ -112,17 +93,13 @@ enum Body {
     Tron(Vec<u8>),
 }
 
-/// A transaction ready to be broadcast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The exact bytes.
     pub raw: Vec<u8>,
-    /// Hash (EVM) or id (TRON).
     pub tx_hash: TxHash,
 }
 
 impl Unsigned {
-    /// Builds the transaction in which `from` does `action`.
     pub fn build(from: Address, action: &Action, parameters: &Parameters) -> Result<Self, BuildError> {
         match parameters {
             Parameters::Evm(evm) => {
@@ -154,7 +131,6 @@ impl Unsigned {
         }
     }
 
-    /// Signs exactly this transaction.
     pub fn sign(self, key: &WalletKey) -> Result<Signed, KeyError> {
         let signature = key.sign(self.digest)?;
         Ok(match self.body {

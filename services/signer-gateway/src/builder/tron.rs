@@ -18,18 +18,12 @@ const SIGNATURE_BYTES: usize = 65;
 /// What the network adds to the signed bytes when it counts bandwidth: room for a result.
 const RESULT_BYTES: usize = 64;
 
-/// Numbers a TRON transaction needs beside its intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TronParameters {
-    /// Low two bytes of the reference block's number.
     pub ref_block_bytes: [u8; 2],
-    /// Bytes 8 to 16 of the reference block's id.
     pub ref_block_hash: [u8; 8],
-    /// Last millisecond of block time at which it may be included.
     pub expiration_ms: i64,
-    /// When it was made, in milliseconds.
     pub timestamp_ms: i64,
-    /// Most that may be burnt, in sun.
     pub fee_limit_sun: i64,
 }
 
@@ -87,7 +81,6 @@ struct TriggerSmartContract {
     data: Vec<u8>,
 }
 
-/// The raw data of the transaction, encoded.
 pub(super) fn build(
     from: Address,
     action: &Action,

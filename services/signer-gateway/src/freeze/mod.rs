@@ -22,13 +22,11 @@ const ALL: &str = "*";
 /// How often the table is read for the gauge: another replica may have been asked.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Why the switch did not move.
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
     /// A reason is for the people who find the chain frozen.
     #[error("a reason has 1 to 500 characters, none of them NUL")]
     Reason,
-    /// Nothing is ever signed for a chain of this name.
     #[error("chain {0} is not configured here, so there is nothing to freeze")]
     UnknownChain(ChainName),
     /// The database did not answer. Until it does, nothing can be signed either.
@@ -36,7 +34,6 @@ pub enum FreezeError {
     Database(#[from] sqlx::Error),
 }
 
-/// Freezes and unfreezes. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Freezes {
     pool: PgPool,
@@ -45,7 +42,6 @@ pub struct Freezes {
 }
 
 impl Freezes {
-    /// Over the signer's database.
     pub fn new(pool: PgPool, policy: PolicySource) -> Self {
         Self { pool, policy, moved: Arc::default() }
     }
@@ -86,7 +82,6 @@ impl Freezes {
         Ok(())
     }
 
-    /// Lets signing go on.
     pub async fn unfreeze(&self, caller: &str, chain: Option<&ChainName>) -> Result<(), FreezeError> {
         let scope = chain.map_or(ALL, ChainName::as_str);
         let mut tx = db::begin(&self.pool).await?;

@@ -16,7 +16,6 @@ use crate::keys::{Coin, Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_
 use crate::policy::GroupPurpose;
 use crate::seal::{KdfParams, KeySeal, LocalSeal, SealContext, SealError};
 
-/// What opens sealed seeds, and until when what it opened may be used.
 #[derive(Clone)]
 struct Opened {
     seal: Arc<dyn KeySeal>,
@@ -41,7 +40,6 @@ impl fmt::Debug for Groups {
 }
 
 impl Groups {
-    /// Sealed, over the signer's database.
     pub fn new(pool: PgPool, kdf: KdfParams) -> Self {
         Self {
             pool,
@@ -53,7 +51,6 @@ impl Groups {
         }
     }
 
-    /// Whether keys are out of reach.
     pub fn is_sealed(&self) -> bool {
         self.seal.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
@@ -199,13 +196,11 @@ impl Groups {
         Ok(self.shown(stored.group))
     }
 
-    /// All groups, oldest first.
     pub async fn list(&self) -> Result<Vec<Group>, GroupError> {
         let stored = repo::all(&self.pool).await?;
         Ok(stored.into_iter().map(|stored| self.shown(stored.group)).collect())
     }
 
-    /// Addresses of a group, by ascending index.
     pub async fn derive(
         &self,
         group: WalletGroupId,
@@ -227,7 +222,6 @@ impl Groups {
         Ok(Address::from_body(AddressFormat::Evm, key.address_body()))
     }
 
-    /// A wallet's key and what its group may do.
     pub async fn wallet(
         &self,
         group: WalletGroupId,
@@ -290,7 +284,6 @@ pub struct Phrase {
 }
 
 impl Phrase {
-    /// Takes both over.
     pub fn new(words: String, passphrase: String) -> Self {
         Self { words: Zeroizing::new(words), passphrase: Zeroizing::new(passphrase) }
     }
@@ -307,7 +300,6 @@ struct Intake<'a> {
     name: &'a GroupName,
     purpose: GroupPurpose,
     action: &'static str,
-    /// Whether somebody gets to see the phrase.
     reveals: bool,
 }
 

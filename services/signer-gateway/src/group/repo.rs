@@ -23,7 +23,6 @@ const INSERT_KEYRING: &str = "INSERT INTO keyring \
      (memory_kib, iterations, parallelism, salt, verifier_version, verifier_nonce, verifier) \
      VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (only_row) DO NOTHING";
 
-/// A group with its sealed seed.
 #[derive(Debug, Clone)]
 pub(super) struct StoredGroup {
     pub(super) group: Group,
@@ -31,7 +30,6 @@ pub(super) struct StoredGroup {
     pub(super) sealed: SealedSecret,
 }
 
-/// A group to be written.
 #[derive(Debug)]
 pub(super) struct NewGroup<'a> {
     pub(super) id: WalletGroupId,

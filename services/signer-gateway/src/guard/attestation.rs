@@ -13,13 +13,9 @@ const MAX_HASHES: usize = 256;
 /// An attestation as it arrived: nothing in it is believed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoidAttestation {
-    /// The job whose transactions are void.
     pub job: JobId,
-    /// Their hashes.
     pub tx_hashes: BTreeSet<TxHash>,
-    /// When confirmation said so.
     pub attested_at: DateTime<Utc>,
-    /// Confirmation's signature.
     pub signature: Vec<u8>,
 }
 
@@ -30,22 +26,17 @@ pub struct VoidProof {
     tx_hashes: BTreeSet<TxHash>,
 }
 
-/// Why an attestation is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AttestationError {
-    /// No configured key of the confirmation service made this signature.
     #[error("the void attestation's signature is not by a known confirmation key")]
     Signature,
-    /// It names nothing.
     #[error("the void attestation names no transaction")]
     Empty,
-    /// It names more than a job can have.
     #[error("the void attestation names too many transactions")]
     TooMany,
 }
 
 impl AttestationError {
-    /// Stable reason.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Signature => "void_attestation.signature",

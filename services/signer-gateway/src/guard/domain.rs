@@ -11,22 +11,18 @@ use super::VoidProof;
 pub struct PaymentKey(String);
 
 impl PaymentKey {
-    /// Payment of a withdrawal.
     pub fn withdrawal(id: WithdrawalId) -> Self {
         Self(format!("withdrawal/{id}"))
     }
 
-    /// Sweep of a consolidation job.
     pub fn sweep(job: JobId) -> Self {
         Self(format!("sweep/{job}"))
     }
 
-    /// Gas top-up of a job.
     pub fn top_up(job: JobId) -> Self {
         Self(format!("top_up/{job}"))
     }
 
-    /// A worker's on-chain duty.
     pub fn duty(id: &str) -> Self {
         Self(format!("duty/{id}"))
     }
@@ -36,7 +32,6 @@ impl PaymentKey {
         Self(text)
     }
 
-    /// The stored form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -51,9 +46,7 @@ impl fmt::Display for PaymentKey {
 /// What never changes in the life of a payment, whatever is proven void.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// The chain it is paid on.
     pub chain: ChainName,
-    /// The wallet that pays.
     pub wallet: Address,
     /// The job that executes it; fences are per job.
     pub job: JobId,
@@ -66,7 +59,6 @@ pub struct Terms {
     pub asset: Option<AssetSymbol>,
     /// Receiver, or the called contract.
     pub destination: Address,
-    /// Raw units.
     pub amount: RawAmount,
     /// Hash of the call, for contract calls.
     pub call_hash: Option<[u8; 32]>,
@@ -77,25 +69,19 @@ pub struct Terms {
 /// Where a transaction lands: at most one transaction of a slot ever becomes final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
-    /// A nonce of the paying wallet.
     Nonce(u64),
     /// TRON has no nonces: the transaction itself is the slot, until it expires.
     Transaction {
-        /// Its id.
         id: TxHash,
         /// Its expiration, in milliseconds of block time.
         expires_ms: i64,
     },
 }
 
-/// What a transaction offers for inclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bid {
-    /// Most per unit of gas.
     pub ceiling: u128,
-    /// Tip per unit of gas.
     pub tip: u128,
-    /// Gas limit.
     pub gas_limit: u64,
 }
 
@@ -111,31 +97,21 @@ impl Bid {
 /// What the proposed transaction would do to the payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Pays.
     Pay(Terms),
-    /// Closes the slot without paying.
     Cancel,
 }
 
-/// A transaction somebody wants signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
-    /// Chain, wallet and job.
     pub binding: Binding,
-    /// Where it would land.
     pub slot: Slot,
-    /// What it offers.
     pub bid: Bid,
-    /// What it does.
     pub act: Act,
 }
 
-/// Who used a nonce before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotOwner {
-    /// The payment.
     pub payment: PaymentKey,
-    /// Which of its slots.
     pub generation: u32,
 }
 
@@ -157,7 +133,6 @@ pub struct Evidence<'a> {
 pub enum State {
     /// Payment transactions were signed for it and no cancellation.
     Paying {
-        /// Fee bumps so far.
         bumps: u32,
     },
     /// A cancellation was signed for it; it will not carry another payment transaction.
@@ -172,17 +147,13 @@ pub enum State {
 /// The guard's memory of one payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Chain, wallet and job.
     pub binding: Binding,
     /// What is paid; none while only a cancellation was signed.
     pub terms: Option<Terms>,
-    /// Counts slots: 0 for the first.
     pub generation: u32,
-    /// The current slot.
     pub slot: Slot,
     /// The highest bid signed for it.
     pub bid: Bid,
-    /// How the slot stands.
     pub state: State,
 }
 
@@ -195,14 +166,12 @@ pub enum StepKind {
     Same,
     /// The same payment at the same nonce for a higher fee.
     FeeBump,
-    /// Closes the slot.
     Cancellation,
     /// A new slot, the old one being proven void or never having carried a payment.
     NewSlot,
 }
 
 impl StepKind {
-    /// Stable reason, as audits spell it.
     pub fn reason(self) -> &'static str {
         match self {
             Self::First => "payment_guard.first",
@@ -214,19 +183,14 @@ impl StepKind {
     }
 }
 
-/// A granted transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What kind.
     pub kind: StepKind,
-    /// The memory after it.
     pub next: Entry,
 }
 
-/// Why a signature is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuardRefusal {
-    /// The payment belongs to another chain, wallet or job.
     #[error("this payment is bound to another {0}")]
     Bound(&'static str),
     /// Destination, amount, asset or call differ from what was signed first.
@@ -241,10 +205,8 @@ pub enum GuardRefusal {
     /// A replacement must pay more, or nodes drop it and two hashes are watched for nothing.
     #[error("a replacement must offer more than {0} per unit of gas, and no smaller tip")]
     FeeNotHigher(u128),
-    /// The cap on replacements.
     #[error("{0} replacements were signed for this slot, which is the limit")]
     TooManyBumps(u32),
-    /// The slot is being closed.
     #[error("a cancellation was signed at this nonce")]
     Cancelled,
     /// The nonce served another payment, or an earlier slot of this one.
@@ -253,13 +215,11 @@ pub enum GuardRefusal {
     /// The attestation leaves out a transaction that could still land.
     #[error("the void attestation does not cover {0}")]
     VoidIncomplete(TxHash),
-    /// The attestation names another job.
     #[error("the void attestation is for another job")]
     VoidOtherJob,
 }
 
 impl GuardRefusal {
-    /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Bound(_) => "payment_guard.bound",

@@ -12,12 +12,9 @@ use super::KeyError;
 
 const HARDENED: u32 = 1 << 31;
 
-/// The BIP-44 coin of a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Coin {
-    /// `m/44'/60'/0'/0`
     Ethereum,
-    /// `m/44'/195'/0'/0`
     Tron,
 }
 
@@ -43,7 +40,6 @@ impl Coin {
 pub struct Seed(Zeroizing<[u8; 64]>);
 
 impl Seed {
-    /// Takes over 64 bytes.
     pub fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -63,7 +59,6 @@ impl Seed {
         &self.0
     }
 
-    /// Derives `m/44'/coin'/0'/0`.
     pub fn branch(&self, coin: Coin) -> Result<BranchKey, KeyError> {
         let mut node = Node::master(self)?;
         for child in [44 | HARDENED, coin.number() | HARDENED, HARDENED, 0] {
@@ -146,7 +141,6 @@ pub struct BranchKey {
 }
 
 impl BranchKey {
-    /// The key of wallet `index`.
     pub fn leaf(&self, index: u32) -> Result<LeafKey, KeyError> {
         if index >= HARDENED {
             return Err(KeyError::IndexTooLarge);
@@ -176,7 +170,6 @@ impl fmt::Debug for LeafKey {
 /// A low-s signature with the parity of its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverableSignature {
-    /// `r || s`
     pub compact: [u8; 64],
     /// Recovery id, 0 or 1.
     pub odd_y: bool,

@@ -42,7 +42,6 @@ pub struct WalletKey {
 }
 
 impl WalletKey {
-    /// Body of the wallet's address.
     pub fn address_body(&self) -> [u8; 20] {
         self.body
     }
@@ -70,7 +69,6 @@ struct Branches {
     of: HashMap<WalletGroupId, Arc<[BranchKey; 2]>>,
 }
 
-/// All unsealed groups.
 #[derive(Default)]
 pub struct KeyRing {
     groups: RwLock<Branches>,
@@ -95,17 +93,14 @@ impl KeyRing {
         Ok(())
     }
 
-    /// Whether the group's keys are in memory.
     pub fn contains(&self, group: WalletGroupId) -> bool {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).of.contains_key(&group)
     }
 
-    /// How many groups are in memory.
     pub fn len(&self) -> usize {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).of.len()
     }
 
-    /// Whether no group is in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -118,7 +113,6 @@ impl KeyRing {
         self.addresses.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The wallet at `index` of a group's branch.
     pub fn wallet(&self, group: WalletGroupId, coin: Coin, index: u32) -> Result<WalletKey, KeyError> {
         let (branches, epoch) = {
             let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);

@@ -15,31 +15,24 @@ const MAX_PROOFS: usize = types::MOST_APPROVALS as usize;
 /// One approver's consent as it arrived: nothing in it is believed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalProof {
-    /// Name of the approver.
     pub approver: String,
-    /// Their signature.
     pub signature: Vec<u8>,
-    /// Until when it may be used.
     pub expires_at: DateTime<Utc>,
 }
 
 /// A consent whose signature was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedApproval {
-    /// Name of the approver.
     pub approver: String,
-    /// Until when it may be used.
     pub expires_at: DateTime<Utc>,
 }
 
 /// Checked approvals, and how many are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quorum {
-    /// Needed.
     pub required: u32,
     /// Of distinct persons, none of whom asked for it.
     pub approvals: Vec<VerifiedApproval>,
-    /// The longest an approval may live.
     pub max_validity: Duration,
 }
 

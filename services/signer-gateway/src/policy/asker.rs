@@ -19,7 +19,6 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Somebody who asks for signatures.
     pub fn new(caller: &Caller) -> Self {
         let is = |service: &str| caller.has(&Role::Service(service.to_owned()));
         Self { name: caller.name.clone(), payments: is(EXECUTION), duties: is(WORKER_CONTROL) }
@@ -33,12 +32,10 @@ impl Asker {
         }
     }
 
-    /// Its name, for the log.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its roles let it ask for this.
     pub fn may_ask_for(&self, purpose: &Purpose) -> bool {
         match purpose {
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::TopUp { .. } => self.payments,

@@ -32,7 +32,6 @@ pub(crate) struct Claim {
     pub(crate) signature: [u8; 64],
 }
 
-/// Signatures that are known to hold.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedSignatures {
     known: HashSet<Claim>,

@@ -7,16 +7,13 @@ use std::time::Duration;
 use ed25519_dalek::VerifyingKey;
 use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
 
-/// Somebody whose signature counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approver {
     /// The human behind the key: two keys of one person count once.
     pub person: String,
-    /// Their public key.
     pub key: VerifyingKey,
 }
 
-/// How many approvals an amount needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
     /// Largest amount of this tier; none for the last.
@@ -25,30 +22,23 @@ pub struct Tier {
     pub approvals: u32,
 }
 
-/// The most that may move within a rolling window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLimit {
-    /// Length of the window.
     pub window: Duration,
-    /// The most, in raw units.
     pub amount: RawAmount,
 }
 
-/// What is admitted for one asset on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssetPolicy {
     /// The token's contract; none for the chain's own asset.
     pub contract: Option<Address>,
-    /// Largest withdrawal.
     pub max_transaction: RawAmount,
-    /// Most withdrawn over time.
     pub window: Option<WindowLimit>,
     /// Approvals by amount, ascending, the last without bound.
     pub tiers: Vec<Tier>,
 }
 
 impl AssetPolicy {
-    /// Approvals an amount needs.
     pub fn approvals_for(&self, amount: RawAmount) -> u32 {
         self.tiers
             .iter()
@@ -58,10 +48,8 @@ impl AssetPolicy {
     }
 }
 
-/// A contract and the methods that may be called on it for on-chain duties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DutyRule {
-    /// The contract.
     pub contract: Address,
     /// First four bytes of each allowed method's call.
     pub selectors: HashSet<[u8; 4]>,
@@ -81,41 +69,32 @@ impl TronPrices {
     pub const DEFAULT: Self = Self { bandwidth_sun: 1_000, activation_sun: 1_100_000 };
 }
 
-/// What is admitted on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainPolicy {
     /// How its addresses are written.
     pub format: AddressFormat,
     /// EIP-155 number; none on TRON.
     pub chain_id: Option<u64>,
-    /// Symbol of its own asset.
     pub native: AssetSymbol,
     /// What is burnt beside the fee limit; none on EVM chains.
     pub tron_prices: Option<TronPrices>,
-    /// The most one transaction may cost in fees.
     pub max_fee: RawAmount,
     /// The most all transactions may cost in fees over time.
     pub fee_window: Option<WindowLimit>,
     /// The largest gas top-up; none forbids top-ups.
     pub max_top_up: Option<RawAmount>,
-    /// The most topped up over time.
     pub top_up_window: Option<WindowLimit>,
     /// Replacements per nonce.
     pub max_bumps: u32,
-    /// Its assets.
     pub assets: HashMap<AssetSymbol, AssetPolicy>,
     /// Addresses without a key here to which sweeps may go once registered.
     pub cold_storage: HashSet<Address>,
-    /// Calls allowed for duties.
     pub duties: Vec<DutyRule>,
 }
 
-/// The whole configuration of what may be signed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// By chain.
     pub chains: HashMap<ChainName, ChainPolicy>,
-    /// By the approver's name.
     pub approvers: HashMap<String, Approver>,
     /// Keys whose void attestations are believed.
     pub confirmation_keys: Vec<VerifyingKey>,

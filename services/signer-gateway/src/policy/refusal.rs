@@ -5,11 +5,8 @@ use std::fmt;
 /// The rules, in the order in which they are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// The caller's roles let it ask for this kind of thing.
     Caller,
-    /// The kill switch.
     Freeze,
-    /// The job's lease epoch.
     Fence,
     /// Same key, same request.
     Idempotency,
@@ -21,22 +18,15 @@ pub enum Rule {
     Asset,
     /// Where the money goes.
     Destination,
-    /// Cost of the transaction.
     Fee,
-    /// Approvers' signatures.
     Approvals,
-    /// Confirmation's signature on a void attestation.
     VoidAttestation,
-    /// Amount of one transaction.
     LimitTransaction,
-    /// Amount over a time window.
     LimitWindow,
-    /// One landing place per payment.
     PaymentGuard,
 }
 
 impl Rule {
-    /// The rule's name, as simulations and audits spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -63,10 +53,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A rule said no.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which rule.
     pub rule: Rule,
     /// Stable reason, e.g. `payment_guard.second_nonce`.
     pub reason: &'static str,
@@ -77,12 +65,10 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal that no single field caused.
     pub fn new(rule: Rule, reason: &'static str, detail: impl Into<String>) -> Self {
         Self { rule, reason, detail: detail.into(), field: None }
     }
 
-    /// A refusal of one field.
     pub fn of_field(
         rule: Rule,
         reason: &'static str,
@@ -93,17 +79,14 @@ impl Refusal {
     }
 }
 
-/// What one rule said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Which rule.
     pub rule: Rule,
     /// Why it admits the request, or its refusal.
     pub outcome: Result<&'static str, Refusal>,
 }
 
 impl Finding {
-    /// The rule admits the request.
     pub fn admits(rule: Rule, why: &'static str) -> Self {
         Self { rule, outcome: Ok(why) }
     }

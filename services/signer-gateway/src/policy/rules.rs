@@ -12,7 +12,6 @@ use crate::builder::{Action, Parameters};
 use crate::guard::VoidProof;
 use crate::signing::{Purpose, SigningRequest};
 
-/// What a group's keys may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupPurpose {
     /// Withdrawals and top-ups leave from here.
@@ -22,7 +21,6 @@ pub enum GroupPurpose {
 }
 
 impl GroupPurpose {
-    /// Stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Operation => "operation",
@@ -34,9 +32,7 @@ impl GroupPurpose {
 /// What the signer derived itself, not what the caller said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Derived {
-    /// Address of the signing key.
     pub(crate) from: Address,
-    /// What its group may do.
     pub(crate) purpose: GroupPurpose,
     /// Address and group purpose of a top-up's destination.
     pub(crate) top_up: Option<(Address, GroupPurpose)>,
@@ -46,14 +42,11 @@ pub(crate) struct Derived {
     pub(crate) bandwidth: u64,
 }
 
-/// An amount to be counted against a window, once per payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
     /// The counter, unique within the chain.
     pub counter: String,
-    /// What is added.
     pub amount: RawAmount,
-    /// What the sum must not exceed.
     pub limit: WindowLimit,
 }
 
@@ -61,7 +54,6 @@ pub struct Charge {
 /// does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SweepTargets {
-    /// Whether the destination is listed as cold storage.
     pub(crate) cold: bool,
     /// Whether sweeps may end in the group from which the destination is derived; none when it is derived from none.
     pub(crate) group: Option<bool>,
@@ -81,11 +73,9 @@ pub(crate) enum Registration {
 /// All that can be said without the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// Findings of the rules asked so far.
     pub findings: Vec<Finding>,
     /// Approvals whose expiry is yet to be judged; none where none are needed.
     pub quorum: Option<Quorum>,
-    /// A believed attestation.
     pub void: Option<VoidProof>,
     /// Counted when the payment is first signed.
     pub charge: Option<Charge>,
@@ -93,7 +83,6 @@ pub struct Assessment {
     pub fee_limit: Option<WindowLimit>,
     /// The most the transaction can cost in the chain's own asset, beside what it moves.
     pub max_cost: RawAmount,
-    /// Replacements per nonce.
     pub max_bumps: u32,
     pub(crate) registration: Registration,
 }

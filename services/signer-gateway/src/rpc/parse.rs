@@ -26,7 +26,6 @@ const MAX_NAME: usize = 128;
 const MAX_PERSON: usize = 1_000;
 /// Requests in one call; as many as share a commit.
 const MAX_TOGETHER: usize = 256;
-/// Addresses derived per call.
 const MAX_ADDRESSES: u32 = 1_000;
 
 fn invalid(field: &str, problem: impl Display) -> Status {
@@ -255,7 +254,6 @@ pub(super) fn new_group(name: &str, purpose: &str) -> Result<(GroupName, GroupPu
     Ok((name, purpose))
 }
 
-/// Which addresses to derive.
 pub(super) struct Derivation {
     pub(super) group: WalletGroupId,
     pub(super) format: AddressFormat,

@@ -25,11 +25,8 @@ const NONCE_BYTES: usize = 24;
 /// Cost of turning the unseal key into the key-encryption key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KdfParams {
-    /// Memory in KiB.
     pub memory_kib: u32,
-    /// Passes over that memory.
     pub iterations: u32,
-    /// Lanes.
     pub parallelism: u32,
 }
 
@@ -54,9 +51,7 @@ impl KdfParams {
 /// What is stored beside the sealed secrets: how the key is derived, and a value only the right key opens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keyring {
-    /// Cost of the derivation.
     pub params: KdfParams,
-    /// Salt of the derivation.
     pub salt: Vec<u8>,
     /// Known text sealed under the key; tells a wrong key from a corrupt secret.
     pub verifier: SealedSecret,
@@ -68,7 +63,6 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// Seals with a key derived from the operator's unseal key.
 pub struct LocalSeal {
     key: Zeroizing<[u8; 32]>,
 }

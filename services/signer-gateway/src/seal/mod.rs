@@ -14,12 +14,9 @@ use zeroize::Zeroizing;
 pub use error::SealError;
 pub use local::{KdfParams, Keyring, LocalSeal};
 
-/// What a sealed secret is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealContext {
-    /// The group whose seed is sealed.
     pub group: WalletGroupId,
-    /// Version of the sealed layout.
     pub version: u16,
 }
 
@@ -27,7 +24,6 @@ impl SealContext {
     /// The layout written today.
     pub const CURRENT_VERSION: u16 = 1;
 
-    /// Context of a group's seed in today's layout.
     pub fn current(group: WalletGroupId) -> Self {
         Self { group, version: Self::CURRENT_VERSION }
     }
@@ -44,11 +40,8 @@ impl SealContext {
 /// A secret as it is stored: useless without the seal that made it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedSecret {
-    /// Version of the layout; part of what the ciphertext is bound to.
     pub version: u16,
-    /// Nonce of the cipher; opaque to callers.
     pub nonce: Vec<u8>,
-    /// Ciphertext with its tag.
     pub ciphertext: Vec<u8>,
 }
 
@@ -60,14 +53,12 @@ impl std::fmt::Debug for SealedSecret {
 
 /// Seals and opens secrets. Implementations may call out (a KMS), so both directions are asynchronous.
 pub trait KeySeal: Send + Sync + std::fmt::Debug {
-    /// Seals `secret` for `context`.
     fn seal<'a>(
         &'a self,
         secret: &'a [u8],
         context: SealContext,
     ) -> BoxFuture<'a, Result<SealedSecret, SealError>>;
 
-    /// Opens what [`KeySeal::seal`] made for the same context.
     fn open<'a>(
         &'a self,
         sealed: &'a SealedSecret,

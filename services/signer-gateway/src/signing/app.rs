@@ -25,16 +25,11 @@ use crate::keys::WalletKey;
 use crate::policy::{Asker, CheckedSignatures, Checker, Derived, Finding, Policy, assess, claims};
 use crate::wallet::Wallets;
 
-/// A transaction that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedTransaction {
-    /// The exact bytes.
     pub raw: Vec<u8>,
-    /// Hash or id.
     pub tx_hash: TxHash,
-    /// The wallet that signed.
     pub from: Address,
-    /// Whether these bytes had been signed before.
     pub replayed: bool,
 }
 
@@ -44,12 +39,10 @@ impl SignedTransaction {
     }
 }
 
-/// What signing would answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulation {
     /// Whether it would sign, or return bytes signed before.
     pub allowed: bool,
-    /// Every rule's answer.
     pub findings: Vec<Finding>,
 }
 
@@ -60,18 +53,15 @@ pub struct PolicySource {
 }
 
 impl PolicySource {
-    /// The rules of these settings, as they change.
     pub fn new(settings: watch::Receiver<Arc<Config>>) -> Self {
         Self { settings }
     }
 
-    /// The rules that hold now.
     pub fn current(&self) -> Arc<Policy> {
         Arc::clone(&self.settings.borrow().policy)
     }
 }
 
-/// Signs and simulates.
 #[derive(Debug, Clone)]
 pub struct Signing {
     pool: PgPool,
@@ -83,7 +73,6 @@ pub struct Signing {
 }
 
 impl Signing {
-    /// The use cases and the task that serves them. To be called inside a Tokio runtime.
     pub(crate) fn new(
         pool: PgPool,
         groups: Arc<Groups>,
@@ -226,7 +215,6 @@ impl Signing {
     }
 }
 
-/// A request's transaction, and what it was made from.
 struct Built {
     key: WalletKey,
     derived: Derived,

@@ -44,7 +44,6 @@ struct Attestation {
     signature: String,
 }
 
-/// A text as JSON.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

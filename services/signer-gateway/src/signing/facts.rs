@@ -14,7 +14,6 @@ use crate::policy::{Asker, Assessment};
 
 use super::request::{SigningRequest, Texts};
 
-/// Freezes every chain.
 pub(crate) const ALL_CHAINS: &str = "*";
 
 /// A request that was parsed, built and assessed, and waits for its judgement.
@@ -48,33 +47,26 @@ pub(crate) struct Record {
     pub(crate) tx_hash: TxHash,
 }
 
-/// What the guard remembers of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) entry: Entry,
     pub(crate) first_paid_at: Option<DateTime<Utc>>,
-    /// Payment transactions of the current slot.
     pub(crate) signed: Vec<TxHash>,
 }
 
 /// A registered operation wallet, as far as a sweep to it is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Registered {
-    /// No key of it is here.
     ColdStorage,
-    /// Of a group here.
     Group,
 }
 
-/// A nonce of a wallet on a chain.
 pub(crate) type NonceKey = (ChainName, Address, u64);
-/// A counter of a chain.
 pub(crate) type CounterKey = (ChainName, String);
 
 /// The memory of one batch.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// The database's time.
     pub(crate) now: DateTime<Utc>,
     pub(crate) frozen: HashSet<String>,
     pub(crate) records: HashMap<String, Arc<Record>>,
@@ -95,7 +87,6 @@ pub(crate) struct Grant {
 }
 
 impl Facts {
-    /// An empty memory at an instant.
     pub(crate) fn at(now: DateTime<Utc>) -> Self {
         Self {
             now,
@@ -109,7 +100,6 @@ impl Facts {
         }
     }
 
-    /// Whether nothing is signed for the chain.
     pub(crate) fn is_frozen(&self, chain: &ChainName) -> bool {
         self.frozen.contains(ALL_CHAINS) || self.frozen.contains(chain.as_str())
     }
@@ -120,7 +110,6 @@ impl Facts {
         *seen = (*seen).max(epoch);
     }
 
-    /// Takes a signature into the memory.
     pub(crate) fn remember(&mut self, prepared: &Prepared, grant: &Grant, record: Arc<Record>) {
         let entry = grant.step.next.clone();
         if let Some(nonce) = prepared.nonce() {

@@ -10,7 +10,6 @@ use crate::builder::Parameters;
 use crate::guard::{Bid, Entry, Evidence, Step, StepKind};
 use crate::policy::{Finding, Refusal, Registration, Rule};
 
-/// Counter of a chain's fees.
 pub(crate) const FEE_COUNTER: &str = "fee";
 
 /// How far back and ahead a TRON expiration may lie. The network takes none that is more than a day ahead, so one beyond that
@@ -18,14 +17,10 @@ pub(crate) const FEE_COUNTER: &str = "fee";
 const TRON_PAST_MS: i64 = 60 * 60 * 1000;
 const TRON_AHEAD_MS: i64 = 25 * 60 * 60 * 1000;
 
-/// What is to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ruling {
-    /// The bytes exist already.
     Replay(Arc<Record>),
-    /// Sign.
     Sign(Box<Grant>),
-    /// Do not.
     Refuse(Refusal),
 }
 

@@ -38,13 +38,11 @@ struct Job {
     reply: oneshot::Sender<Answer>,
 }
 
-/// The way in.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
     queue: mpsc::Sender<Job>,
 }
 
-/// The task that decides.
 #[derive(Debug)]
 pub(crate) struct Clerk {
     pool: PgPool,
@@ -54,7 +52,6 @@ pub(crate) struct Clerk {
 }
 
 impl Ledger {
-    /// A ledger and its task.
     pub(crate) fn new(pool: PgPool, patience: Duration) -> (Self, Clerk) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Self { queue: sender }, Clerk { pool, queue: receiver, patience })
@@ -75,10 +72,8 @@ impl Ledger {
 /// The ledger's thread ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerStopped {
-    /// The system gave no thread.
     #[error("the ledger's thread cannot be started")]
     Start(#[source] std::io::Error),
-    /// It panicked.
     #[error("the ledger's thread ended by itself")]
     Ended,
 }
@@ -226,7 +221,6 @@ async fn try_batch(
     Ok(saved.then_some(answers))
 }
 
-/// Where a batch spends its time.
 struct Phases {
     since: std::time::Instant,
 }

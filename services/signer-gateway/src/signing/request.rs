@@ -15,38 +15,29 @@ use crate::policy::ApprovalProof;
 pub enum Purpose {
     /// Pays a customer; authorised by approvers.
     Withdrawal {
-        /// The payment.
         id: WithdrawalId,
         /// Symbol of the asset, as it was approved.
         asset: AssetSymbol,
-        /// Who asked for it.
         requested_by: String,
         /// For whom; empty when for themselves.
         on_behalf_of: String,
-        /// Approvers' consent.
         approvals: Vec<ApprovalProof>,
     },
     /// Moves a deposit to an operation wallet; authorised by its destination. The payment is the job.
     Sweep {
-        /// Symbol of the asset.
         asset: AssetSymbol,
     },
     /// Gives a deposit wallet gas; authorised by its destination and a cap. The payment is the job.
     TopUp {
-        /// Group of the destination.
         group: WalletGroupId,
-        /// Index of the destination.
         index: u32,
     },
-    /// Calls an allowed contract.
     Duty {
-        /// The duty.
         id: String,
     },
 }
 
 impl Purpose {
-    /// Stable name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Withdrawal { .. } => "withdrawal",
@@ -57,28 +48,19 @@ impl Purpose {
     }
 }
 
-/// A request for one signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningRequest {
-    /// `job/attempt`.
     pub idempotency_key: String,
-    /// The job the caller works on.
     pub job: JobId,
     /// The caller's fencing token for that job.
     pub lease_epoch: u64,
-    /// The chain.
     pub chain: ChainName,
-    /// Group that holds the key.
     pub group: WalletGroupId,
-    /// Index within it.
     pub index: u32,
     /// The address the caller believes it signs with.
     pub from: Address,
-    /// What is to be done.
     pub action: Action,
-    /// Numbers of the chain.
     pub parameters: Parameters,
-    /// Why.
     pub purpose: Purpose,
     /// Proof that earlier transactions are dead.
     pub void: Option<VoidAttestation>,
@@ -95,7 +77,6 @@ impl SigningRequest {
         }
     }
 
-    /// Symbol of the asset, where the purpose names one.
     pub fn asset(&self) -> Option<&AssetSymbol> {
         match &self.purpose {
             Purpose::Withdrawal { asset, .. } | Purpose::Sweep { asset } => Some(asset),
@@ -113,7 +94,6 @@ impl SigningRequest {
         }
     }
 
-    /// Whether it closes a nonce instead of paying.
     pub fn cancels(&self) -> bool {
         matches!(self.action, Action::Cancellation)
     }
@@ -195,7 +175,6 @@ impl SigningRequest {
     }
 }
 
-/// The canonical form, in the order in which it is written.
 #[derive(Serialize)]
 struct Canonical<'a> {
     chain: &'a str,
@@ -275,7 +254,6 @@ impl Numbers {
 pub(crate) struct Texts {
     pub(crate) from: String,
     pub(crate) to: Option<String>,
-    /// The canonical form.
     pub(crate) canonical: String,
 }
 

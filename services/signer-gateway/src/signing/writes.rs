@@ -15,7 +15,6 @@ use crate::guard::{Entry, PaymentKey, Slot, State};
 
 const SAVE: &str = include_str!("../../queries/ledger_save.sql");
 
-/// A signature to be stored.
 #[derive(Debug)]
 pub(super) struct NewRecord {
     pub(super) key: String,
@@ -50,13 +49,9 @@ pub(super) struct Writes {
 /// The log before and after a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move<'a> {
-    /// The head the batch was judged at.
     pub(super) from: Head,
-    /// The head after it.
     pub(super) to: Head,
-    /// The entries in between.
     pub(super) entries: &'a [LogEntry],
-    /// The instant of the batch.
     pub(super) now: DateTime<Utc>,
 }
 
@@ -156,7 +151,6 @@ fn bind_payments<'q>(query: Query<'q>, rows: &'q [PaymentRow<'q>]) -> Query<'q> 
         .bind(column(rows, |row| row.first_paid_at))
 }
 
-/// One row of the guard's table.
 struct PaymentRow<'a> {
     payment: &'a str,
     entry: &'a Entry,

@@ -16,24 +16,19 @@ use crate::signing::PolicySource;
 /// An address to which sweeps may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationWallet {
-    /// The chain.
     pub chain: ChainName,
-    /// The address.
     pub address: Address,
     /// Group and index of its key; none for cold storage.
     pub key: Option<(WalletGroupId, u32)>,
 }
 
-/// Why a wallet was not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum WalletError {
-    /// The chain is not configured here.
     #[error("chain {0} is not configured here")]
     UnknownChain(ChainName),
     /// The address is written for another kind of chain.
     #[error("the address is not of this chain's kind")]
     Format,
-    /// The group and index lead to another address.
     #[error("that group and index are {0}")]
     OtherAddress(Address),
     /// Sweeps must not end in a deposit group.
@@ -42,19 +37,14 @@ pub enum WalletError {
     /// The configuration lists the groups in which sweeps may end, and this is none of them.
     #[error("the group that begins with {0} is not listed in policy.operation_groups")]
     GroupNotListed(Address),
-    /// Not listed in the configuration.
     #[error("the address is not listed as cold storage")]
     NotColdStorage,
-    /// Registered with another key.
     #[error("the address is registered with another {0}")]
     Exists(&'static str),
-    /// The group cannot be used.
     #[error("the wallet group cannot be used")]
     Group(#[from] GroupError),
-    /// The database did not answer.
     #[error("the wallets cannot be read or written")]
     Database(#[from] sqlx::Error),
-    /// A row does not say what this crate wrote.
     #[error("a stored wallet cannot be understood: {0}")]
     Corrupt(&'static str),
 }
@@ -91,10 +81,8 @@ impl WalletError {
     }
 }
 
-/// Registered wallets that were derived, with the first address of their group.
 type Origins = HashMap<(ChainName, Address), Address>;
 
-/// The registry. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Wallets {
     pool: PgPool,
@@ -105,7 +93,6 @@ pub struct Wallets {
 }
 
 impl Wallets {
-    /// Over the signer's database.
     pub fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> Self {
         Self { pool, groups, policy, origins: Arc::default() }
     }
@@ -200,7 +187,6 @@ impl Wallets {
         Ok(Some(first))
     }
 
-    /// All wallets, by chain and address.
     pub async fn list(&self) -> Result<Vec<OperationWallet>, WalletError> {
         repo::all(&self.pool).await
     }

@@ -23,7 +23,6 @@ use crate::wallet::Wallets;
 
 pub use show::entry_from_wire;
 
-/// The gRPC face of the gateway.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     groups: Arc<Groups>,
