@@ -30,12 +30,12 @@ pub struct FreshGroup<'a> {
     pub purpose: GroupPurpose,
     /// Words of its phrase: 12 or 24.
     pub words: u32,
-    /// Whether the phrase is handed out, this once. The log tells.
+    /// Whether the phrase is returned, this once. The log records it.
     pub reveal: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct WalletGroup {
     pub id: WalletGroupId,
     pub name: String,
     pub purpose: GroupPurpose,

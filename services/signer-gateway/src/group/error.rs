@@ -3,7 +3,7 @@
 use types::WalletGroupId;
 
 use crate::keys::{KeyError, PhraseError};
-use crate::seal::SealError;
+use crate::seal::{SealError, UnsealError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
@@ -49,6 +49,15 @@ impl From<KeyError> for GroupError {
         match error {
             KeyError::Sealed => Self::Sealed,
             KeyError::OutOfRange | KeyError::IndexTooLarge => Self::Key(error),
+        }
+    }
+}
+
+impl From<UnsealError> for GroupError {
+    fn from(error: UnsealError) -> Self {
+        match error {
+            UnsealError::Seal(source) => Self::Seal(source),
+            UnsealError::Database(source) => Self::Database(source),
         }
     }
 }

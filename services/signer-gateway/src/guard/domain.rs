@@ -4,7 +4,7 @@ use std::fmt;
 
 use types::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
-use super::VoidProof;
+use super::VerifiedVoid;
 
 /// Names a payment for ever: its kind and its id. Another id is another payment, with an authorisation of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ impl fmt::Display for PaymentKey {
 
 /// What never changes in the life of a payment, whatever is proven void.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Binding {
+pub struct Parties {
     pub chain: ChainName,
     pub wallet: Address,
     /// The job that executes it; fences are per job.
@@ -70,7 +70,7 @@ pub struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
     Nonce(u64),
-    /// TRON has no nonces: the transaction itself is the slot, until it expires.
+    /// On a chain without nonces the transaction itself is the slot, until it expires.
     Transaction {
         id: TxHash,
         /// Its expiration, in milliseconds of block time.
@@ -78,6 +78,7 @@ pub enum Slot {
     },
 }
 
+/// What a transaction offers for inclusion: the most per unit of gas, and how much of that is a tip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bid {
     pub ceiling: u128,
@@ -86,8 +87,13 @@ pub struct Bid {
 }
 
 impl Bid {
-    /// TRON transactions do not bid.
+    /// Transactions on chains without nonces cannot be replaced, so they do not bid.
     pub const NONE: Self = Self { ceiling: 0, tip: 0, gas_limit: 0 };
+
+    /// The most it can cost.
+    pub fn cost(&self) -> RawAmount {
+        RawAmount::from(self.ceiling).checked_mul(self.gas_limit).unwrap_or(RawAmount::MAX)
+    }
 
     fn outbids(&self, other: &Self) -> bool {
         self.ceiling > other.ceiling && self.tip >= other.tip
@@ -96,17 +102,17 @@ impl Bid {
 
 /// What the proposed transaction would do to the payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum ProposedAction {
     Pay(Terms),
     Cancel,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
-    pub binding: Binding,
+    pub parties: Parties,
     pub slot: Slot,
     pub bid: Bid,
-    pub act: Act,
+    pub action: ProposedAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,20 +121,20 @@ pub struct SlotOwner {
     pub generation: u32,
 }
 
-/// What is known beside the payment's own entry.
+/// What is known besides the payment's own memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The payment transactions signed for the current slot.
     pub signed: &'a [TxHash],
     /// An attestation whose signature was checked.
-    pub void: Option<&'a VoidProof>,
+    pub void: Option<&'a VerifiedVoid>,
     /// Who used the proposed nonce before.
     pub owner: Option<&'a SlotOwner>,
     /// How many replacements a slot may have.
     pub max_bumps: u32,
 }
 
-/// How the current slot stands.
+/// What was signed for the current slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Payment transactions were signed for it and no cancellation.
@@ -146,8 +152,8 @@ pub enum State {
 
 /// The guard's memory of one payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    pub binding: Binding,
+pub struct GuardedPayment {
+    pub parties: Parties,
     /// What is paid; none while only a cancellation was signed.
     pub terms: Option<Terms>,
     pub generation: u32,
@@ -157,12 +163,14 @@ pub struct Entry {
     pub state: State,
 }
 
-/// What kind of signature was granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What kind of signature was granted. Its text is the stable reason in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "payment_guard.", const_into_str)]
 pub enum StepKind {
     /// The first transaction of the payment.
     First,
     /// Byte for byte a transaction signed before.
+    #[strum(serialize = "same_transaction")]
     Same,
     /// The same payment at the same nonce for a higher fee.
     FeeBump,
@@ -171,25 +179,15 @@ pub enum StepKind {
     NewSlot,
 }
 
-impl StepKind {
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::First => "payment_guard.first",
-            Self::Same => "payment_guard.same_transaction",
-            Self::FeeBump => "payment_guard.fee_bump",
-            Self::Cancellation => "payment_guard.cancellation",
-            Self::NewSlot => "payment_guard.new_slot",
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub kind: StepKind,
-    pub next: Entry,
+    pub next: GuardedPayment,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a signature is refused. The name of the variant is the stable reason in the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "payment_guard.", const_into_str)]
 pub enum GuardRefusal {
     #[error("this payment is bound to another {0}")]
     Bound(&'static str),
@@ -199,7 +197,7 @@ pub enum GuardRefusal {
     /// Another nonce while the first can still land.
     #[error("a transaction for this payment exists at nonce {0} and may still land")]
     SecondNonce(u64),
-    /// Another TRON transaction while the first can still land.
+    /// Another transaction without a nonce while the first can still land.
     #[error("transaction {0} for this payment may still land")]
     SecondTransaction(TxHash),
     /// A replacement must pay more, or nodes drop it and two hashes are watched for nothing.
@@ -219,33 +217,16 @@ pub enum GuardRefusal {
     VoidOtherJob,
 }
 
-impl GuardRefusal {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Bound(_) => "payment_guard.bound",
-            Self::TermsChanged(_) => "payment_guard.terms_changed",
-            Self::SecondNonce(_) => "payment_guard.second_nonce",
-            Self::SecondTransaction(_) => "payment_guard.second_transaction",
-            Self::FeeNotHigher(_) => "payment_guard.fee_not_higher",
-            Self::TooManyBumps(_) => "payment_guard.too_many_bumps",
-            Self::Cancelled => "payment_guard.cancelled",
-            Self::NonceSpent(_) => "payment_guard.nonce_spent",
-            Self::VoidIncomplete(_) => "payment_guard.void_incomplete",
-            Self::VoidOtherJob => "payment_guard.void_other_job",
-        }
-    }
-}
-
-impl Entry {
+impl GuardedPayment {
     /// Decides about the first transaction of a payment nobody has signed for.
     pub fn open(proposal: Proposal, owner: Option<&SlotOwner>) -> Result<Step, GuardRefusal> {
         unspent(proposal.slot, owner)?;
-        let (terms, state, kind) = match proposal.act {
-            Act::Pay(terms) => (Some(terms), State::Paying { bumps: 0 }, StepKind::First),
-            Act::Cancel => (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation),
+        let (terms, state, kind) = match proposal.action {
+            ProposedAction::Pay(terms) => (Some(terms), State::Paying { bumps: 0 }, StepKind::First),
+            ProposedAction::Cancel => (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation),
         };
         let next = Self {
-            binding: proposal.binding,
+            parties: proposal.parties,
             terms,
             generation: 0,
             slot: proposal.slot,
@@ -257,8 +238,8 @@ impl Entry {
 
     /// Decides about a further transaction.
     pub fn apply(&self, proposal: Proposal, evidence: &Evidence<'_>) -> Result<Step, GuardRefusal> {
-        self.check_binding(&proposal.binding)?;
-        if let (Act::Pay(terms), Some(known)) = (&proposal.act, &self.terms) {
+        self.check_parties(&proposal.parties)?;
+        if let (ProposedAction::Pay(terms), Some(known)) = (&proposal.action, &self.terms) {
             known.check(terms)?;
         }
         if proposal.slot == self.slot {
@@ -272,9 +253,9 @@ impl Entry {
             self.check_void(evidence.signed, evidence.void)?;
         }
         unspent(proposal.slot, evidence.owner)?;
-        let state = match &proposal.act {
-            Act::Pay(_) => State::Paying { bumps: 0 },
-            Act::Cancel => State::Closing { live: false, bumps: 0 },
+        let state = match &proposal.action {
+            ProposedAction::Pay(_) => State::Paying { bumps: 0 },
+            ProposedAction::Cancel => State::Closing { live: false, bumps: 0 },
         };
         Ok(Step { kind: StepKind::NewSlot, next: self.moved(proposal, state, self.generation + 1) })
     }
@@ -284,24 +265,24 @@ impl Entry {
         let counted = |bumps: u32| {
             if bumps >= max_bumps { Err(GuardRefusal::TooManyBumps(max_bumps)) } else { Ok(bumps + 1) }
         };
-        let (kind, state) = match (self.state, &proposal.act) {
-            (State::Paying { .. }, Act::Pay(terms)) if same_bid && self.terms.as_ref() == Some(terms) => {
+        let (kind, state) = match (self.state, &proposal.action) {
+            (State::Paying { .. }, ProposedAction::Pay(terms)) if same_bid && self.terms.as_ref() == Some(terms) => {
                 (StepKind::Same, self.state)
             }
-            (State::Paying { bumps }, Act::Pay(_)) => {
+            (State::Paying { bumps }, ProposedAction::Pay(_)) => {
                 if !proposal.bid.outbids(&self.bid) {
                     return Err(GuardRefusal::FeeNotHigher(self.bid.ceiling));
                 }
                 (StepKind::FeeBump, State::Paying { bumps: counted(bumps)? })
             }
-            (State::Paying { .. }, Act::Cancel) => {
+            (State::Paying { .. }, ProposedAction::Cancel) => {
                 (StepKind::Cancellation, State::Closing { live: true, bumps: 0 })
             }
-            (State::Closing { .. }, Act::Pay(_)) => return Err(GuardRefusal::Cancelled),
-            (State::Closing { .. }, Act::Cancel) if same_bid => (StepKind::Same, self.state),
+            (State::Closing { .. }, ProposedAction::Pay(_)) => return Err(GuardRefusal::Cancelled),
+            (State::Closing { .. }, ProposedAction::Cancel) if same_bid => (StepKind::Same, self.state),
             // A cancellation pays nobody, so a lower bid is only useless, not harmful: the payment it competes
             // with may have been dropped at the fee cap.
-            (State::Closing { live, bumps }, Act::Cancel) => {
+            (State::Closing { live, bumps }, ProposedAction::Cancel) => {
                 (StepKind::Cancellation, State::Closing { live, bumps: counted(bumps)? })
             }
         };
@@ -309,34 +290,34 @@ impl Entry {
     }
 
     fn moved(&self, proposal: Proposal, state: State, generation: u32) -> Self {
-        let terms = match proposal.act {
-            Act::Pay(terms) => Some(terms),
-            Act::Cancel => self.terms.clone(),
+        let terms = match proposal.action {
+            ProposedAction::Pay(terms) => Some(terms),
+            ProposedAction::Cancel => self.terms.clone(),
         };
-        Self { binding: proposal.binding, terms, generation, slot: proposal.slot, bid: proposal.bid, state }
+        Self { parties: proposal.parties, terms, generation, slot: proposal.slot, bid: proposal.bid, state }
     }
 
-    fn check_binding(&self, proposed: &Binding) -> Result<(), GuardRefusal> {
-        if self.binding.chain != proposed.chain {
+    fn check_parties(&self, proposed: &Parties) -> Result<(), GuardRefusal> {
+        if self.parties.chain != proposed.chain {
             return Err(GuardRefusal::Bound("chain"));
         }
-        if self.binding.wallet != proposed.wallet {
+        if self.parties.wallet != proposed.wallet {
             return Err(GuardRefusal::Bound("wallet"));
         }
-        if self.binding.job != proposed.job {
+        if self.parties.job != proposed.job {
             return Err(GuardRefusal::Bound("job"));
         }
         Ok(())
     }
 
-    fn check_void(&self, signed: &[TxHash], void: Option<&VoidProof>) -> Result<(), GuardRefusal> {
+    fn check_void(&self, signed: &[TxHash], void: Option<&VerifiedVoid>) -> Result<(), GuardRefusal> {
         let Some(void) = void else {
             return Err(match self.slot {
                 Slot::Nonce(nonce) => GuardRefusal::SecondNonce(nonce),
                 Slot::Transaction { id, .. } => GuardRefusal::SecondTransaction(id),
             });
         };
-        if void.job() != self.binding.job {
+        if void.job() != self.parties.job {
             return Err(GuardRefusal::VoidOtherJob);
         }
         match signed.iter().find(|hash| !void.covers(hash)) {

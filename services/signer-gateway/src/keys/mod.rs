@@ -7,7 +7,7 @@ mod hd;
 mod phrase;
 mod ring;
 
-pub use hd::{BranchKey, Coin, LeafKey, RecoverableSignature, Seed};
+pub use hd::{BranchKey, LeafKey, RecoverableSignature, Scheme, Seed};
 pub use phrase::{PhraseError, seed_from_phrase, seed_from_random};
 pub use ring::{Epoch, KeyRing, WalletKey};
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use ed25519_dalek::VerifyingKey;
 use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
 
+use crate::builder::ChainSettings;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approver {
     /// The human behind the key: two keys of one person count once.
@@ -55,29 +57,23 @@ pub struct DutyRule {
     pub selectors: HashSet<[u8; 4]>,
 }
 
-/// What TRON burns beside the energy that a fee limit bounds. The signer sees no chain, so these are settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TronPrices {
-    /// For one byte of bandwidth.
-    pub bandwidth_sun: u64,
-    /// For opening the receiver's account.
-    pub activation_sun: u64,
-}
-
-impl TronPrices {
-    /// The main network's: 1,000 sun a byte; 1 TRX and another 0.1 TRX for a new account.
-    pub const DEFAULT: Self = Self { bandwidth_sun: 1_000, activation_sun: 1_100_000 };
+/// What a group's keys may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum GroupPurpose {
+    /// Withdrawals and top-ups leave from here.
+    Operation,
+    /// Customers deposit here; sweeps leave from here.
+    Deposit,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainPolicy {
     /// How its addresses are written.
     pub format: AddressFormat,
-    /// EIP-155 number; none on TRON.
-    pub chain_id: Option<u64>,
+    /// What only its family of chains has.
+    pub settings: ChainSettings,
     pub native: AssetSymbol,
-    /// What is burnt beside the fee limit; none on EVM chains.
-    pub tron_prices: Option<TronPrices>,
     pub max_fee: RawAmount,
     /// The most all transactions may cost in fees over time.
     pub fee_window: Option<WindowLimit>,
@@ -100,7 +96,7 @@ pub struct Policy {
     pub confirmation_keys: Vec<VerifyingKey>,
     /// Approvals that live longer than this are refused.
     pub max_approval_validity: Duration,
-    /// The operation groups in which sweeps may end, by their first EVM address; none: all of them.
+    /// The operation groups in which sweeps may end, by their first address; `None` admits all.
     pub operation_groups: Option<Arc<HashSet<Address>>>,
 }
 

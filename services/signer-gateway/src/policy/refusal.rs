@@ -1,9 +1,8 @@
 //! What a rule says about a request: stable names for machines, a sentence for people.
 
-use std::fmt;
-
 /// The rules, in the order in which they are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Rule {
     Caller,
     Freeze,
@@ -21,36 +20,11 @@ pub enum Rule {
     Fee,
     Approvals,
     VoidAttestation,
+    #[strum(serialize = "limit/transaction")]
     LimitTransaction,
+    #[strum(serialize = "limit/window")]
     LimitWindow,
     PaymentGuard,
-}
-
-impl Rule {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Freeze => "freeze",
-            Self::Fence => "fence",
-            Self::Idempotency => "idempotency",
-            Self::Chain => "chain",
-            Self::Source => "source",
-            Self::Asset => "asset",
-            Self::Destination => "destination",
-            Self::Fee => "fee",
-            Self::Approvals => "approvals",
-            Self::VoidAttestation => "void_attestation",
-            Self::LimitTransaction => "limit/transaction",
-            Self::LimitWindow => "limit/window",
-            Self::PaymentGuard => "payment_guard",
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +37,9 @@ pub struct Refusal {
     /// The request's field at fault, where there is one.
     pub field: Option<&'static str>,
 }
+
+/// Why a rule admits a request, or its refusal.
+pub type Outcome = Result<&'static str, Refusal>;
 
 impl Refusal {
     pub fn new(rule: Rule, reason: &'static str, detail: impl Into<String>) -> Self {
@@ -82,8 +59,7 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub rule: Rule,
-    /// Why it admits the request, or its refusal.
-    pub outcome: Result<&'static str, Refusal>,
+    pub outcome: Outcome,
 }
 
 impl Finding {

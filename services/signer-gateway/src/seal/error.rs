@@ -16,4 +16,15 @@ pub enum SealError {
     KeyTooShort,
     #[error("the system's random source failed")]
     NoRandomness,
+    #[error("the stored keyring cannot be understood")]
+    Keyring,
+}
+
+/// Why the seal could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum UnsealError {
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error("the keyring cannot be read or written")]
+    Database(#[from] sqlx::Error),
 }

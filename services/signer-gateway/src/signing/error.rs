@@ -17,7 +17,7 @@ pub enum SigningError {
     UnknownGroup(types::WalletGroupId),
     #[error("the key cannot be used")]
     Key(#[source] KeyError),
-    /// The database is away. Whether the signature was recorded is unknown; asking again with the same key tells.
+    /// The database failed. Whether the signature was recorded is unknown; a retry with the same key finds out.
     #[error("the ledger cannot be written")]
     Ledger(#[source] sqlx::Error),
     #[error("the ledger could not commit")]
@@ -29,8 +29,8 @@ pub enum SigningError {
 }
 
 impl SigningError {
-    /// Stable reason for the log, where a request is refused before the rules are asked. None for what the rules decided, and for
-    /// what is no decision.
+    /// Stable reason for the log, where a request is refused before the rules are asked. `None` for what the rules decided and
+    /// for faults.
     pub(super) fn early_reason(&self) -> Option<&'static str> {
         match self {
             Self::Build(_) => Some("request.build"),

@@ -8,7 +8,7 @@ use sqlx::PgPool;
 use types::{Address, ChainName, WalletGroupId};
 
 use super::repo;
-use crate::audit::{self, Decision, Draft};
+use crate::audit::{self, Decision, draft};
 use crate::group::{GroupError, Groups};
 use crate::policy::GroupPurpose;
 use crate::signing::PolicySource;
@@ -119,14 +119,8 @@ impl Wallets {
             "wallet_group_id": wallet.key.map(|(group, _)| group.to_string()),
             "derivation_index": wallet.key.map(|(_, index)| index),
         });
-        let draft = Draft {
-            caller: caller.to_owned(),
-            action: "register_operation_wallet",
-            decision,
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
-        };
-        audit::append_in(&mut tx, vec![draft]).await?;
+        let draft = draft(caller, "register_operation_wallet", decision, reason, &detail);
+        audit::append_in(&mut tx, draft).await?;
         tx.commit().await?;
         outcome.map(|_| ())
     }
@@ -147,9 +141,8 @@ impl Wallets {
             };
         };
         let (key, purpose) = self.groups.wallet(group, chain.format, index).await?;
-        let address = Address::from_body(chain.format, key.address_body());
-        if address != wallet.address {
-            return Err(WalletError::OtherAddress(address));
+        if key.address() != wallet.address {
+            return Err(WalletError::OtherAddress(key.address()));
         }
         if purpose != GroupPurpose::Operation {
             return Err(WalletError::Purpose);
@@ -161,8 +154,9 @@ impl Wallets {
         }
     }
 
-    /// The first address of the group from which a registered wallet is derived. Derived and not read: whoever can write the
-    /// table could otherwise have every sweep. None for cold storage, and for what is not registered or not derived.
+    /// The first address of the group from which a registered wallet is derived; `None` for cold storage, and for what is not
+    /// registered or not derived. It is derived and not read, because whoever can write the table could otherwise direct every
+    /// sweep to an address of their own.
     pub(crate) async fn origin(
         &self,
         chain: &ChainName,
@@ -178,7 +172,7 @@ impl Wallets {
             return Ok(None);
         };
         let (key, _) = self.groups.wallet(group, address.format(), index).await?;
-        if Address::from_body(address.format(), key.address_body()) != address {
+        if key.address() != address {
             tracing::error!(%chain, %address, %group, index, "a registered wallet is not derived from its group");
             return Ok(None);
         }

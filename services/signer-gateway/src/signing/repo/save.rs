@@ -1,4 +1,4 @@
-//! What a batch decided, as rows of one statement, which applies whole or not at all.
+//! Writes what a batch decided by one statement, which applies as a whole or not at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,73 +8,71 @@ use sqlx::{PgConnection, Row};
 use types::{ChainName, JobId, RawAmount};
 use uuid::Uuid;
 
-use super::facts::Record;
-use super::repo::signed;
-use crate::audit::{Entry as LogEntry, Head};
-use crate::guard::{Entry, PaymentKey, Slot, State};
-
-const SAVE: &str = include_str!("../../queries/ledger_save.sql");
+use super::signed;
+use crate::audit::{AuditEntry, Head};
+use crate::guard::{GuardedPayment, PaymentKey, Slot, State};
+use crate::signing::facts::SigningRecord;
 
 #[derive(Debug)]
-pub(super) struct NewRecord {
-    pub(super) key: String,
-    pub(super) payment: PaymentKey,
-    pub(super) generation: u32,
-    pub(super) pays: bool,
-    pub(super) from: String,
-    pub(super) record: Arc<Record>,
-    pub(super) audit_sequence: u64,
+pub(in crate::signing) struct NewRecord {
+    pub(in crate::signing) key: String,
+    pub(in crate::signing) payment: PaymentKey,
+    pub(in crate::signing) generation: u32,
+    pub(in crate::signing) pays: bool,
+    pub(in crate::signing) from: String,
+    pub(in crate::signing) record: Arc<SigningRecord>,
+    pub(in crate::signing) audit_sequence: u64,
 }
 
 /// A nonce used for the first time.
 #[derive(Debug)]
-pub(super) struct NewSlot {
-    pub(super) chain: ChainName,
-    pub(super) wallet: String,
-    pub(super) nonce: u64,
-    pub(super) payment: PaymentKey,
-    pub(super) generation: u32,
+pub(in crate::signing) struct NewSlot {
+    pub(in crate::signing) chain: ChainName,
+    pub(in crate::signing) wallet: String,
+    pub(in crate::signing) nonce: u64,
+    pub(in crate::signing) payment: PaymentKey,
+    pub(in crate::signing) generation: u32,
 }
 
-/// Everything a batch changes beside the log. Later changes of one payment or job replace earlier ones.
+/// Everything a batch changes besides the log. Later changes of one payment or job replace earlier ones.
 #[derive(Debug, Default)]
-pub(super) struct Writes {
-    pub(super) records: Vec<NewRecord>,
-    pub(super) payments: HashMap<PaymentKey, (Entry, Option<DateTime<Utc>>)>,
-    pub(super) slots: Vec<NewSlot>,
-    pub(super) fences: HashMap<JobId, u64>,
-    pub(super) usage: HashMap<(ChainName, String), RawAmount>,
+pub(in crate::signing) struct BatchWrites {
+    pub(in crate::signing) records: Vec<NewRecord>,
+    pub(in crate::signing) payments: HashMap<PaymentKey, (GuardedPayment, Option<DateTime<Utc>>)>,
+    pub(in crate::signing) slots: Vec<NewSlot>,
+    pub(in crate::signing) fences: HashMap<JobId, u64>,
+    pub(in crate::signing) usage: HashMap<(ChainName, String), RawAmount>,
 }
 
 /// The log before and after a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Move<'a> {
-    pub(super) from: Head,
-    pub(super) to: Head,
-    pub(super) entries: &'a [LogEntry],
-    pub(super) now: DateTime<Utc>,
+pub(in crate::signing) struct LogAppend<'a> {
+    pub(in crate::signing) from: Head,
+    pub(in crate::signing) to: Head,
+    pub(in crate::signing) entries: &'a [AuditEntry],
+    pub(in crate::signing) now: DateTime<Utc>,
 }
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-impl Writes {
-    /// Writes all of it if the head is still where the batch was judged; says whether it was.
-    pub(super) async fn save_in(
-        &self,
-        connection: &mut PgConnection,
-        log: &Move<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        let rows: Vec<PaymentRow<'_>> = self
-            .payments
-            .iter()
-            .map(|(payment, (entry, first_paid_at))| PaymentRow::of(payment, entry, *first_paid_at))
-            .collect();
-        let query = self.bind_records(bind_log(sqlx::query(SAVE), log));
-        let query = bind_payments(query, &rows);
-        let row = self.bind_rest(query).fetch_one(connection).await?;
-        Ok(row.try_get::<i64, _>("moved")? == 1)
-    }
+/// Writes all of it if the head is still where the batch was judged; returns whether it was.
+pub(in crate::signing) async fn save_in(
+    connection: &mut PgConnection,
+    writes: &BatchWrites,
+    log: &LogAppend<'_>,
+) -> Result<bool, sqlx::Error> {
+    let rows: Vec<PaymentRow<'_>> = writes
+        .payments
+        .iter()
+        .map(|(payment, (guarded, first_paid_at))| PaymentRow::of(payment, guarded, *first_paid_at))
+        .collect();
+    let query = sqlx::query(include_str!("../../../queries/ledger_save.sql"));
+    let query = bind_payments(writes.bind_records(bind_log(query, log)), &rows);
+    let row = writes.bind_rest(query).fetch_one(connection).await?;
+    Ok(row.try_get::<i64, _>("moved")? == 1)
+}
 
+impl BatchWrites {
     fn bind_records<'q>(&'q self, query: Query<'q>) -> Query<'q> {
         let records = &self.records;
         query
@@ -109,7 +107,7 @@ fn column<'r, R, T>(rows: &'r [R], value: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-fn bind_log<'q>(query: Query<'q>, log: &Move<'q>) -> Query<'q> {
+fn bind_log<'q>(query: Query<'q>, log: &LogAppend<'q>) -> Query<'q> {
     let entries = log.entries;
     query
         .bind(signed(log.from.sequence))
@@ -130,21 +128,21 @@ fn bind_log<'q>(query: Query<'q>, log: &Move<'q>) -> Query<'q> {
 fn bind_payments<'q>(query: Query<'q>, rows: &'q [PaymentRow<'q>]) -> Query<'q> {
     query
         .bind(column(rows, |row| row.payment))
-        .bind(column(rows, |row| row.entry.binding.job.as_uuid()))
-        .bind(column(rows, |row| row.entry.binding.chain.as_str()))
-        .bind(column(rows, |row| row.entry.binding.wallet.to_string()))
+        .bind(column(rows, |row| row.guarded.parties.job.as_uuid()))
+        .bind(column(rows, |row| row.guarded.parties.chain.as_str()))
+        .bind(column(rows, |row| row.guarded.parties.wallet.to_string()))
         .bind(column(rows, |row| row.asset))
         .bind(column(rows, |row| row.destination.as_deref()))
         .bind(column(rows, |row| row.amount.as_deref()))
         .bind(column(rows, |row| row.call_hash))
         .bind(column(rows, |row| row.may_shrink))
-        .bind(column(rows, |row| counted(row.entry.generation)))
+        .bind(column(rows, |row| counted(row.guarded.generation)))
         .bind(column(rows, |row| row.nonce))
-        .bind(column(rows, |row| row.tron_id.as_deref()))
+        .bind(column(rows, |row| row.transaction_id.as_deref()))
         .bind(column(rows, |row| row.expires_ms))
-        .bind(column(rows, |row| row.entry.bid.ceiling.to_string()))
-        .bind(column(rows, |row| row.entry.bid.tip.to_string()))
-        .bind(column(rows, |row| signed(row.entry.bid.gas_limit)))
+        .bind(column(rows, |row| row.guarded.bid.ceiling.to_string()))
+        .bind(column(rows, |row| row.guarded.bid.tip.to_string()))
+        .bind(column(rows, |row| signed(row.guarded.bid.gas_limit)))
         .bind(column(rows, |row| row.state))
         .bind(column(rows, |row| row.live))
         .bind(column(rows, |row| row.bumps))
@@ -153,14 +151,14 @@ fn bind_payments<'q>(query: Query<'q>, rows: &'q [PaymentRow<'q>]) -> Query<'q> 
 
 struct PaymentRow<'a> {
     payment: &'a str,
-    entry: &'a Entry,
+    guarded: &'a GuardedPayment,
     asset: Option<&'a str>,
     destination: Option<String>,
     amount: Option<String>,
     call_hash: Option<&'a [u8]>,
     may_shrink: bool,
     nonce: Option<i64>,
-    tron_id: Option<Vec<u8>>,
+    transaction_id: Option<Vec<u8>>,
     expires_ms: Option<i64>,
     state: &'static str,
     live: bool,
@@ -169,26 +167,26 @@ struct PaymentRow<'a> {
 }
 
 impl<'a> PaymentRow<'a> {
-    fn of(payment: &'a PaymentKey, entry: &'a Entry, first_paid_at: Option<DateTime<Utc>>) -> Self {
-        let terms = entry.terms.as_ref();
-        let (nonce, tron_id, expires_ms) = match entry.slot {
+    fn of(payment: &'a PaymentKey, guarded: &'a GuardedPayment, first_paid_at: Option<DateTime<Utc>>) -> Self {
+        let terms = guarded.terms.as_ref();
+        let (nonce, transaction_id, expires_ms) = match guarded.slot {
             Slot::Nonce(nonce) => (Some(signed(nonce)), None, None),
             Slot::Transaction { id, expires_ms } => (None, Some(id.as_bytes().to_vec()), Some(expires_ms)),
         };
-        let (state, live, bumps) = match entry.state {
+        let (state, live, bumps) = match guarded.state {
             State::Paying { bumps } => ("paying", true, bumps),
             State::Closing { live, bumps } => ("closing", live, bumps),
         };
         Self {
             payment: payment.as_str(),
-            entry,
+            guarded,
             asset: terms.and_then(|terms| terms.asset.as_ref()).map(|asset| asset.as_str()),
             destination: terms.map(|terms| terms.destination.to_string()),
             amount: terms.map(|terms| terms.amount.to_string()),
             call_hash: terms.and_then(|terms| terms.call_hash.as_ref()).map(|hash| hash.as_slice()),
             may_shrink: terms.is_some_and(|terms| terms.may_shrink),
             nonce,
-            tron_id,
+            transaction_id,
             expires_ms,
             state,
             live,

@@ -1,8 +1,21 @@
-//! Vectors on which java-tron's protobufs, tronweb and tronpy agree. The keys are public test keys.
+//! The registry, and TRON vectors on which java-tron's protobufs, tronweb and tronpy agree. The keys are public test keys.
 
+use std::collections::HashSet;
+
+use payment::{AssetRef, BlockReference, Transfer, Window};
+use prost::Message;
+
+use super::tron::{MAX_FEE_LIMIT_SUN, MAX_LIFETIME_MS, Raw, Tron, digest};
 use super::*;
-use crate::builder::{Parameters, Unsigned};
 use crate::keys::{LeafKey, WalletKey};
+
+#[test]
+fn every_family_has_a_coin_and_fields_of_its_own() {
+    let coins: HashSet<u32> = families().map(|family| family.scheme().coin).collect();
+    let fields: HashSet<&str> =
+        families().flat_map(Family::fields).filter_map(|field| field.rsplit('.').next()).collect();
+    assert_eq!((coins.len(), fields.len()), (FORMATS.len(), 11));
+}
 
 /// As the network reads it.
 #[derive(Clone, PartialEq, Message)]
@@ -22,9 +35,9 @@ struct Vector {
     amount: &'static str,
     ref_block_bytes: &'static str,
     ref_block_hash: &'static str,
-    expiration_ms: i64,
-    timestamp_ms: i64,
-    fee_limit_sun: i64,
+    expiration_ms: u64,
+    timestamp_ms: u64,
+    fee_limit_sun: u64,
     id: &'static str,
     signed: &'static str,
 }
@@ -37,41 +50,60 @@ fn bytes<const N: usize>(text: &str) -> [u8; N] {
     hex::decode(text).expect("hex").try_into().expect("length")
 }
 
+fn pay(from: &str, to: &str, contract: &str, amount: &str) -> Action {
+    let asset = match contract {
+        "" => AssetRef::Native,
+        contract => AssetRef::Token(address(contract)),
+    };
+    let amount = amount.parse().expect("amount");
+    Action::Pay(Transfer { asset, from: address(from), to: address(to), amount })
+}
+
+fn parameters(sender: &str, reference: (&str, &str), (from, to): (u64, u64), sun: u64) -> Parameters {
+    let reference =
+        BlockReference { number_end: bytes(reference.0), hash_middle: bytes(reference.1) };
+    let window = Window { reference, expiration_ms: to, made_ms: from };
+    Parameters {
+        network_id: None,
+        binding: Binding::Window { sender: address(sender), window },
+        price: Price::FeeLimit { sun },
+    }
+}
+
 impl Vector {
     fn action(&self) -> Action {
-        let (to, amount) = (address(self.to), self.amount.parse().expect("amount"));
-        match self.contract {
-            "" => Action::Transfer { to, amount },
-            contract => Action::TokenTransfer { contract: address(contract), to, amount },
-        }
+        pay(self.owner, self.to, self.contract, self.amount)
     }
 
-    fn parameters(&self) -> TronParameters {
-        TronParameters {
-            ref_block_bytes: bytes(self.ref_block_bytes),
-            ref_block_hash: bytes(self.ref_block_hash),
-            expiration_ms: self.expiration_ms,
-            timestamp_ms: self.timestamp_ms,
-            fee_limit_sun: self.fee_limit_sun,
-        }
+    fn parameters(&self) -> Parameters {
+        self.parameters_within((self.timestamp_ms, self.expiration_ms), self.fee_limit_sun)
+    }
+
+    fn parameters_within(&self, times_ms: (u64, u64), sun: u64) -> Parameters {
+        parameters(self.owner, (self.ref_block_bytes, self.ref_block_hash), times_ms, sun)
+    }
+}
+
+fn id(unsigned: &Unsigned) -> String {
+    match unsigned.slot {
+        Slot::Transaction { id, .. } => id.bare(),
+        Slot::Nonce(nonce) => panic!("a nonce: {nonce}"),
     }
 }
 
 #[test]
 fn transactions_are_byte_exact_with_the_reference_implementations() {
     for vector in VECTORS {
-        let unsigned =
-            Unsigned::build(address(vector.owner), &vector.action(), &Parameters::Tron(vector.parameters()))
-                .expect("built");
-        assert_eq!(unsigned.tron_id().expect("id").bare(), vector.id, "{}", vector.name);
-        let bandwidth = unsigned.bandwidth();
-        let key = WalletKey::from_leaf(LeafKey::from_hex(vector.key));
-        assert_eq!(key.address_body(), address(vector.owner).body());
+        let unsigned = Unsigned::build(address(vector.owner), &vector.action(), &vector.parameters());
+        let unsigned = unsigned.expect("built");
+        assert_eq!(id(&unsigned), vector.id, "{}", vector.name);
+        let key = WalletKey::from_leaf(LeafKey::from_hex(vector.key), &Tron.scheme());
+        assert_eq!(key.address(), address(vector.owner));
         let signed = unsigned.sign(&key).expect("signed");
         assert_eq!(hex::encode(&signed.raw), vector.signed, "{}", vector.name);
-        assert_eq!(bandwidth, signed.raw.len() as u64 + 64, "{}", vector.name);
+        assert_eq!(unsigned.charged_bytes, signed.raw.len() as u64 + 64, "{}", vector.name);
         let decoded = Transaction::decode(signed.raw.as_slice()).expect("decodes");
-        assert_eq!(digest(&decoded.raw_data.expect("raw").encode_to_vec()), *signed.tx_hash.as_bytes());
+        assert_eq!(TxHash::from(digest(&decoded.raw_data.expect("raw").encode_to_vec())), signed.tx_hash);
     }
 }
 
@@ -80,24 +112,26 @@ fn what_the_network_would_refuse_or_could_never_undo_is_not_built() {
     let vector = &VECTORS[0];
     let good = vector.parameters();
     let owner = address(vector.owner);
-    let try_build = |action: &Action, parameters: TronParameters| {
-        build(owner, action, &parameters).unwrap_err().to_string()
+    let try_build = |action: &Action, parameters: Parameters| {
+        Tron.build(owner, action, &parameters).map(|_| ()).unwrap_err().to_string()
     };
-    let too_much: RawAmount = "9223372036854775808".parse().expect("amount");
-    let transfer = Action::Transfer { to: address(vector.to), amount: too_much };
-    assert_eq!(try_build(&transfer, good), "amount does not fit 63 bits");
-    assert_eq!(build(owner, &Action::Cancellation, &good), Err(BuildError::NoCancellation));
-    for expiration_ms in [good.timestamp_ms, good.timestamp_ms + MAX_LIFETIME_MS + 1, i64::MIN] {
-        let parameters = TronParameters { expiration_ms, ..good };
+    let too_much = pay(vector.owner, vector.to, "", "9223372036854775808");
+    assert_eq!(try_build(&too_much, good), "amount does not fit 63 bits");
+    assert_eq!(try_build(&Action::Cancel { sender: owner }, good), "this chain has no cancellations");
+    let made_ms = vector.timestamp_ms;
+    for expiration_ms in [made_ms, made_ms + MAX_LIFETIME_MS + 1, u64::MIN, u64::MAX] {
+        let parameters = vector.parameters_within((made_ms, expiration_ms), 0);
         assert!(try_build(&vector.action(), parameters).starts_with("expiration_ms"));
     }
-    for fee_limit_sun in [-1, MAX_FEE_LIMIT_SUN + 1] {
-        let parameters = TronParameters { fee_limit_sun, ..good };
+    let parameters = vector.parameters_within((u64::MAX - 1, u64::MAX), 0);
+    assert!(try_build(&vector.action(), parameters).starts_with("expiration_ms"));
+    for fee_limit_sun in [MAX_FEE_LIMIT_SUN + 1, u64::MAX] {
+        let parameters = vector.parameters_within((made_ms, vector.expiration_ms), fee_limit_sun);
         assert!(try_build(&vector.action(), parameters).starts_with("fee_limit_sun"));
     }
     let evm = Address::from_body(AddressFormat::Evm, [7; 20]);
-    let misdirected = Action::Transfer { to: evm, amount: 1u64.into() };
-    assert_eq!(try_build(&misdirected, good), "to is not of this chain's kind");
+    let transfer = Transfer { asset: AssetRef::Native, from: owner, to: evm, amount: 1u64.into() };
+    assert_eq!(try_build(&Action::Pay(transfer), good), "to is not of this chain's kind");
 }
 
 const VECTORS: &[Vector] = &[
@@ -237,23 +271,24 @@ fn tron_vectors() {
     let text = |value: &serde_json::Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let number = |value: &serde_json::Value, key: &str| match &value[key] {
         serde_json::Value::String(digits) => digits.parse().expect("number"),
-        other => other.as_i64().unwrap_or_default(),
+        other => other.as_u64().unwrap_or_default(),
     };
     let seed = crate::keys::seed_from_phrase(&text(&file["meta"], "mnemonic"), "").expect("phrase");
-    for (coin, chain) in [(crate::keys::Coin::Tron, "tron"), (crate::keys::Coin::Ethereum, "evm")] {
+    let families = [
+        (AddressFormat::Tron, "tron", "address_base58"),
+        (AddressFormat::Evm, "evm", "address"),
+    ];
+    for (format, chain, address) in families {
+        let scheme = family(format).scheme();
         for derived in list(&file["derivation"][chain]) {
             let path = text(&derived, "path");
             let index: u32 = path.rsplit('/').next().and_then(|last| last.parse().ok()).expect("index");
-            assert_eq!(coin.path(index), path);
-            let leaf = seed.branch(coin).expect("branch").leaf(index).expect("leaf");
+            assert_eq!(scheme.path(index), path);
+            let leaf = seed.branch(scheme.coin).expect("branch").leaf(index).expect("leaf");
             let expected = LeafKey::from_hex(&text(&derived, "private_key"));
-            assert_eq!(leaf.address_body().expect("address"), expected.address_body().expect("address"));
-            let (format, key) = match coin {
-                crate::keys::Coin::Tron => (AddressFormat::Tron, "address_base58"),
-                crate::keys::Coin::Ethereum => (AddressFormat::Evm, "address"),
-            };
-            let found = Address::from_body(format, leaf.address_body().expect("address"));
-            assert_eq!(found.to_string(), text(&derived, key));
+            let found = scheme.address_of(&leaf).expect("address");
+            assert_eq!(found, scheme.address_of(&expected).expect("address"));
+            assert_eq!(found.to_string(), text(&derived, address));
         }
     }
     for vector in list(&file["vectors"]) {
@@ -262,24 +297,18 @@ fn tron_vectors() {
         if !text(input, "memo_hex").is_empty() {
             continue;
         }
-        let (to, contract) = (address(&text(input, "to_base58")), text(input, "contract_base58"));
-        let action = if contract.is_empty() {
-            Action::Transfer { to, amount: text(input, "amount_sun").parse().expect("amount") }
-        } else {
-            let amount = text(input, "token_amount").parse().expect("amount");
-            Action::TokenTransfer { contract: address(&contract), to, amount }
-        };
-        let parameters = TronParameters {
-            ref_block_bytes: bytes(&text(input, "ref_block_bytes")),
-            ref_block_hash: bytes(&text(input, "ref_block_hash")),
-            expiration_ms: number(input, "expiration_ms"),
-            timestamp_ms: number(input, "timestamp_ms"),
-            fee_limit_sun: number(input, "fee_limit_sun"),
-        };
-        let owner = address(&text(input, "owner_base58"));
-        let unsigned = Unsigned::build(owner, &action, &Parameters::Tron(parameters)).expect("built");
-        assert_eq!(unsigned.tron_id().expect("id").bare(), text(expected, "txID"));
-        let key = WalletKey::from_leaf(LeafKey::from_hex(&text(input, "private_key")));
+        let (owner, contract) = (text(input, "owner_base58"), text(input, "contract_base58"));
+        let amount = if contract.is_empty() { "amount_sun" } else { "token_amount" };
+        let action = pay(&owner, &text(input, "to_base58"), &contract, &text(input, amount));
+        let parameters = parameters(
+            &owner,
+            (&text(input, "ref_block_bytes"), &text(input, "ref_block_hash")),
+            (number(input, "timestamp_ms"), number(input, "expiration_ms")),
+            number(input, "fee_limit_sun"),
+        );
+        let unsigned = Unsigned::build(address(&owner), &action, &parameters).expect("built");
+        assert_eq!(id(&unsigned), text(expected, "txID"));
+        let key = WalletKey::from_leaf(LeafKey::from_hex(&text(input, "private_key")), &Tron.scheme());
         let signed = unsigned.sign(&key).expect("signed");
         assert_eq!(hex::encode(&signed.raw), text(expected, "signed_transaction_hex"));
     }
