@@ -8,8 +8,8 @@
 mod app;
 mod repo;
 
-pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use app::append;
+pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use repo::{append_in, lock_head_in};
 pub use types::audit::{Break, Decision, Draft, Entry as AuditEntry, Hash, Head, Verifier, verify};
 

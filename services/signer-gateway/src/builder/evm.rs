@@ -58,11 +58,8 @@ impl Family for Evm {
         let Some(EvmNumbers { chain_id, nonce, gas_limit, fee }) = numbers(parameters) else {
             return Numbers::default();
         };
-        let mut numbers: Vec<(&str, Value)> = vec![
-            ("chain_id", chain_id.into()),
-            ("nonce", nonce.into()),
-            ("gas_limit", gas_limit.into()),
-        ];
+        let mut numbers: Vec<(&str, Value)> =
+            vec![("chain_id", chain_id.into()), ("nonce", nonce.into()), ("gas_limit", gas_limit.into())];
         match fee {
             GasFee::Legacy { gas_price } => numbers.push(("gas_price", gas_price.to_string().into())),
             GasFee::Dynamic { max_fee, max_priority } => numbers.extend([
@@ -88,12 +85,7 @@ impl Family for Evm {
         Ok("the parameters are of this chain")
     }
 
-    fn build(
-        &self,
-        from: Address,
-        action: &Action,
-        parameters: &Parameters,
-    ) -> Result<Unsigned, BuildError> {
+    fn build(&self, from: Address, action: &Action, parameters: &Parameters) -> Result<Unsigned, BuildError> {
         let numbers = numbers(parameters).ok_or(BuildError::WrongKind { field: "parameters" })?;
         check(&numbers)?;
         let (to, value, input) = content(from, action)?;
@@ -266,8 +258,7 @@ mod tests {
 
     fn sign(action: &Action, parameters: Parameters) -> (Signed, TxEnvelope) {
         let key = WalletKey::from_leaf(LeafKey::from_hex(KEY), &Evm.scheme());
-        let signed =
-            Unsigned::build(from(), action, &parameters).expect("built").sign(&key).expect("signed");
+        let signed = Unsigned::build(from(), action, &parameters).expect("built").sign(&key).expect("signed");
         let decoded = TxEnvelope::decode_2718(&mut signed.raw.as_slice()).expect("decodes");
         assert_eq!(TxHash::from(*decoded.tx_hash()), signed.tx_hash);
         let signature = *decoded.signature();

@@ -63,12 +63,7 @@ pub(crate) trait Family: fmt::Debug + Send + Sync {
     fn check_time(&self, now: DateTime<Utc>, parameters: &Parameters) -> Outcome;
 
     /// Builds the transaction in which `from` does `action`. `from` is the address that the signer derived itself.
-    fn build(
-        &self,
-        from: Address,
-        action: &Action,
-        parameters: &Parameters,
-    ) -> Result<Unsigned, BuildError>;
+    fn build(&self, from: Address, action: &Action, parameters: &Parameters) -> Result<Unsigned, BuildError>;
 }
 
 /// The numbers of a transaction besides what it does.
@@ -148,11 +143,7 @@ pub(crate) struct Signed {
 }
 
 impl Unsigned {
-    pub(crate) fn build(
-        from: Address,
-        action: &Action,
-        parameters: &Parameters,
-    ) -> Result<Self, BuildError> {
+    pub(crate) fn build(from: Address, action: &Action, parameters: &Parameters) -> Result<Self, BuildError> {
         let family = parameters.family().ok_or(BuildError::WrongKind { field: "parameters" })?;
         family.build(from, action, parameters)
     }

@@ -60,8 +60,7 @@ fn pay(from: &str, to: &str, contract: &str, amount: &str) -> Action {
 }
 
 fn parameters(sender: &str, reference: (&str, &str), (from, to): (u64, u64), sun: u64) -> Parameters {
-    let reference =
-        BlockReference { number_end: bytes(reference.0), hash_middle: bytes(reference.1) };
+    let reference = BlockReference { number_end: bytes(reference.0), hash_middle: bytes(reference.1) };
     let window = Window { reference, expiration_ms: to, made_ms: from };
     Parameters {
         network_id: None,
@@ -274,10 +273,7 @@ fn tron_vectors() {
         other => other.as_u64().unwrap_or_default(),
     };
     let seed = crate::keys::seed_from_phrase(&text(&file["meta"], "mnemonic"), "").expect("phrase");
-    let families = [
-        (AddressFormat::Tron, "tron", "address_base58"),
-        (AddressFormat::Evm, "evm", "address"),
-    ];
+    let families = [(AddressFormat::Tron, "tron", "address_base58"), (AddressFormat::Evm, "evm", "address")];
     for (format, chain, address) in families {
         let scheme = family(format).scheme();
         for derived in list(&file["derivation"][chain]) {

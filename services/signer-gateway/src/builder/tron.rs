@@ -99,12 +99,7 @@ impl Family for Tron {
         Ok("the parameters are of this chain and of this time")
     }
 
-    fn build(
-        &self,
-        from: Address,
-        action: &Action,
-        parameters: &Parameters,
-    ) -> Result<Unsigned, BuildError> {
+    fn build(&self, from: Address, action: &Action, parameters: &Parameters) -> Result<Unsigned, BuildError> {
         let (window, fee_limit_sun) =
             numbers(parameters).ok_or(BuildError::WrongKind { field: "parameters" })?;
         check(&window, fee_limit_sun)?;

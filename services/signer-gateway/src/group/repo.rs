@@ -40,7 +40,8 @@ pub(super) async fn by_name(pool: &PgPool, name: &str) -> Result<Option<StoredGr
 
 async fn select(pool: &PgPool, id: Option<Uuid>, name: Option<&str>) -> Result<Vec<StoredGroup>, GroupError> {
     // Null parameters match everything: there are few rows, so one statement serves all reads.
-    let rows = sqlx::query(include_str!("../../queries/wallet_groups.sql")).bind(id).bind(name).fetch_all(pool);
+    let rows =
+        sqlx::query(include_str!("../../queries/wallet_groups.sql")).bind(id).bind(name).fetch_all(pool);
     rows.await?.iter().map(stored).collect()
 }
 
@@ -51,16 +52,16 @@ pub(super) async fn insert_in(connection: &mut PgConnection, new: &NewGroup<'_>)
          (id, name, purpose, fingerprint, sealed_version, sealed_nonce, sealed_seed, created_by) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
-        .bind(new.id.as_uuid())
-        .bind(new.name)
-        .bind(new.purpose.into_str())
-        .bind(new.fingerprint)
-        .bind(version)
-        .bind(&new.sealed.nonce)
-        .bind(&new.sealed.ciphertext)
-        .bind(new.created_by)
-        .execute(connection)
-        .await;
+    .bind(new.id.as_uuid())
+    .bind(new.name)
+    .bind(new.purpose.into_str())
+    .bind(new.fingerprint)
+    .bind(version)
+    .bind(&new.sealed.nonce)
+    .bind(&new.sealed.ciphertext)
+    .bind(new.created_by)
+    .execute(connection)
+    .await;
     match inserted {
         Ok(_) => Ok(()),
         Err(error) => Err(match db::constraint(&error) {

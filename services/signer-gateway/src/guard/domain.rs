@@ -138,9 +138,7 @@ pub struct Evidence<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Payment transactions were signed for it and no cancellation.
-    Paying {
-        bumps: u32,
-    },
+    Paying { bumps: u32 },
     /// A cancellation was signed for it; it will not carry another payment transaction.
     Closing {
         /// Whether a payment transaction was signed for it before, which may still land.
@@ -223,7 +221,9 @@ impl GuardedPayment {
         unspent(proposal.slot, owner)?;
         let (terms, state, kind) = match proposal.action {
             ProposedAction::Pay(terms) => (Some(terms), State::Paying { bumps: 0 }, StepKind::First),
-            ProposedAction::Cancel => (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation),
+            ProposedAction::Cancel => {
+                (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation)
+            }
         };
         let next = Self {
             parties: proposal.parties,
@@ -266,7 +266,9 @@ impl GuardedPayment {
             if bumps >= max_bumps { Err(GuardRefusal::TooManyBumps(max_bumps)) } else { Ok(bumps + 1) }
         };
         let (kind, state) = match (self.state, &proposal.action) {
-            (State::Paying { .. }, ProposedAction::Pay(terms)) if same_bid && self.terms.as_ref() == Some(terms) => {
+            (State::Paying { .. }, ProposedAction::Pay(terms))
+                if same_bid && self.terms.as_ref() == Some(terms) =>
+            {
                 (StepKind::Same, self.state)
             }
             (State::Paying { bumps }, ProposedAction::Pay(_)) => {

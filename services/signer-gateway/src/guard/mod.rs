@@ -11,6 +11,6 @@ mod tests;
 
 pub use attestation::{AttestationError, VerifiedVoid, VoidAttestation};
 pub use domain::{
-    Bid, Evidence, GuardRefusal, GuardedPayment, Parties, PaymentKey, Proposal, ProposedAction, Slot, SlotOwner,
-    State, Step, StepKind, Terms,
+    Bid, Evidence, GuardRefusal, GuardedPayment, Parties, PaymentKey, Proposal, ProposedAction, Slot,
+    SlotOwner, State, Step, StepKind, Terms,
 };

@@ -32,7 +32,12 @@ fn bid(ceiling: u128) -> Bid {
 }
 
 fn pay(job: JobId, nonce: u64, ceiling: u128) -> Proposal {
-    Proposal { parties: parties(job), slot: Slot::Nonce(nonce), bid: bid(ceiling), action: ProposedAction::Pay(terms()) }
+    Proposal {
+        parties: parties(job),
+        slot: Slot::Nonce(nonce),
+        bid: bid(ceiling),
+        action: ProposedAction::Pay(terms()),
+    }
 }
 
 fn cancel(job: JobId, nonce: u64, ceiling: u128) -> Proposal {

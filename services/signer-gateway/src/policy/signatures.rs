@@ -77,7 +77,8 @@ impl SignatureChecker {
             let mut calls = Vec::with_capacity(MAX_CALLS);
             while waiting.recv_many(&mut calls, MAX_CALLS).await > 0 {
                 let (claims, replies): (Vec<Vec<SignatureClaim>>, Vec<_>) = calls.drain(..).unzip();
-                let checked = Arc::new(VerifiedSignatures::check_batch(claims.into_iter().flatten().collect()));
+                let checked =
+                    Arc::new(VerifiedSignatures::check_batch(claims.into_iter().flatten().collect()));
                 for reply in replies {
                     // A caller that went away does not need it.
                     let _ = reply.send(Arc::clone(&checked));

@@ -1,9 +1,11 @@
 //! protobuf <-> use cases, nothing else. Each handler identifies, parses, calls, converts.
 
-mod many;
+mod batch;
 mod parse;
 mod show;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +19,11 @@ use zeroize::Zeroizing;
 use crate::audit::Audit;
 use crate::freeze::Freezes;
 use crate::group::{FreshGroup, Groups};
-use crate::policy::Asker;
+use crate::policy::SigningCaller;
 use crate::signing::{PolicySource, Signing};
 use crate::wallet::Wallets;
 
-pub use show::entry_from_wire;
+pub use show::read_audit_entry;
 
 #[derive(Debug, Clone)]
 pub struct Gateway {
@@ -33,22 +35,21 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The face, and the ledger's task, which must run for it to sign.
+    /// The service, and the ledger's worker, which must run for it to sign.
     pub(crate) fn new(
         pool: PgPool,
         groups: Arc<Groups>,
         policy: PolicySource,
-        patience: Duration,
-    ) -> (Self, crate::signing::Clerk) {
+        timeout: Duration,
+    ) -> (Self, crate::signing::LedgerWorker) {
         let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy.clone());
-        let (signing, clerk) =
-            Signing::new(pool.clone(), Arc::clone(&groups), wallets.clone(), policy.clone(), patience);
+        let (signing, worker) =
+            Signing::new(pool.clone(), Arc::clone(&groups), wallets.clone(), policy.clone(), timeout);
         let freezes = Freezes::new(pool.clone(), policy);
         let audit = Audit::new(pool);
-        (Self { groups, signing, wallets, freezes, audit }, clerk)
+        (Self { groups, signing, wallets, freezes, audit }, worker)
     }
 
-    /// The kill switch, whose state somebody has to tell.
     pub(crate) fn freezes(&self) -> Freezes {
         self.freezes.clone()
     }
@@ -64,9 +65,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SignTransactionRequest>,
     ) -> Result<Response<pb::SignTransactionResponse>, Status> {
-        let asker = Asker::new(::rpc::caller(&request)?);
+        let caller = SigningCaller::new(::rpc::caller(&request)?);
         let parsed = parse::signing_request(request.into_inner())?;
-        let signed = self.signing.sign(&asker, parsed).await.map_err(status::signing)?;
+        let signed = self.signing.sign(&caller, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::signed(signed)))
     }
 
@@ -74,9 +75,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SignTransactionsRequest>,
     ) -> Result<Response<pb::SignTransactionsResponse>, Status> {
-        let asker = Asker::new(::rpc::caller(&request)?);
+        let caller = SigningCaller::new(::rpc::caller(&request)?);
         let parsed = parse::signing_requests(request.into_inner())?;
-        let outcomes = many::sign(&self.signing, &asker, parsed).await;
+        let outcomes = batch::sign(&self.signing, &caller, parsed).await;
         Ok(Response::new(pb::SignTransactionsResponse { outcomes }))
     }
 
@@ -84,9 +85,9 @@ impl SignerService for Gateway {
         &self,
         request: Request<pb::SimulatePolicyRequest>,
     ) -> Result<Response<pb::SimulatePolicyResponse>, Status> {
-        let asker = Asker::simulating(::rpc::caller(&request)?);
+        let caller = SigningCaller::simulating(::rpc::caller(&request)?);
         let parsed = parse::simulation(request.into_inner())?;
-        let simulation = self.signing.simulate(&asker, parsed).await.map_err(status::signing)?;
+        let simulation = self.signing.simulate(&caller, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::simulation(simulation)))
     }
 
@@ -220,7 +221,9 @@ impl SignerService for Gateway {
         name(&request)?;
         let (after, limit) = parse::audit_page(request.get_ref())?;
         let entries = self.audit.list(after, limit).await.map_err(status::audit)?;
-        Ok(Response::new(pb::ListAuditResponse { entries: entries.into_iter().map(show::entry).collect() }))
+        Ok(Response::new(pb::ListAuditResponse {
+            entries: entries.into_iter().map(show::audit_entry).collect(),
+        }))
     }
 
     async fn verify_audit(

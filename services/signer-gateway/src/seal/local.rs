@@ -224,10 +224,7 @@ mod tests {
         let sealed = seal.seal(b"sixty-four bytes of seed", group).await.expect("sealed");
         drop(seal);
         let again = LocalSeal::unlock(KEY, &keyring).expect("unlocked");
-        assert_eq!(
-            again.open(&sealed, group).await.expect("opened").as_slice(),
-            b"sixty-four bytes of seed"
-        );
+        assert_eq!(again.open(&sealed, group).await.expect("opened").as_slice(), b"sixty-four bytes of seed");
     }
 
     #[test]

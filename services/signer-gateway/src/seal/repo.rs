@@ -21,7 +21,8 @@ pub(super) async fn keyring(pool: &PgPool) -> Result<Option<Keyring>, UnsealErro
         },
         salt: row.try_get("salt")?,
         verifier: SealedSecret {
-            version: u16::try_from(row.try_get::<i16, _>("verifier_version")?).map_err(|_| SealError::Keyring)?,
+            version: u16::try_from(row.try_get::<i16, _>("verifier_version")?)
+                .map_err(|_| SealError::Keyring)?,
             nonce: row.try_get("verifier_nonce")?,
             ciphertext: row.try_get("verifier")?,
         },

@@ -14,7 +14,7 @@ use types::{Address, TxHash};
 use super::detail;
 use super::facts::{PreparedRequest, SigningRecord};
 use super::judge::{Ruling, judge};
-use super::ledger::{LedgerWorker, Ledger};
+use super::ledger::{Ledger, LedgerWorker};
 use super::request::{Purpose, SigningRequest};
 use super::{SigningError, repo};
 use crate::audit::{self, Decision, Draft};
@@ -22,7 +22,9 @@ use crate::builder::Unsigned;
 use crate::config::Config;
 use crate::group::Groups;
 use crate::keys::WalletKey;
-use crate::policy::{SigningCaller, VerifiedSignatures, SignatureChecker, Derived, Finding, Policy, assess, claims};
+use crate::policy::{
+    Derived, Finding, Policy, SignatureChecker, SigningCaller, VerifiedSignatures, assess, claims,
+};
 use crate::wallet::Wallets;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +135,11 @@ impl Signing {
     }
 
     /// Returns what every rule would say. Writes nothing, signs nothing.
-    pub async fn simulate(&self, caller: &SigningCaller, request: SigningRequest) -> Result<Simulation, SigningError> {
+    pub async fn simulate(
+        &self,
+        caller: &SigningCaller,
+        request: SigningRequest,
+    ) -> Result<Simulation, SigningError> {
         let built = self.build(&request).await?;
         let prepared = self.prepared(caller, request, built, &VerifiedSignatures::default());
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;

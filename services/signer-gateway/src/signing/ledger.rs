@@ -293,7 +293,13 @@ impl BatchDecision {
         Ok(SignedTransaction::of(&record, same))
     }
 
-    fn collect(&mut self, prepared: &PreparedRequest, grant: &Grant, record: &Arc<SigningRecord>, audit_sequence: u64) {
+    fn collect(
+        &mut self,
+        prepared: &PreparedRequest,
+        grant: &Grant,
+        record: &Arc<SigningRecord>,
+        audit_sequence: u64,
+    ) {
         let next = &grant.step.next;
         let chain = &prepared.request.chain;
         self.writes.records.push(NewRecord {

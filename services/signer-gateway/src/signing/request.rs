@@ -190,7 +190,7 @@ pub(crate) struct RequestTexts {
 }
 
 /// The first field in which two canonical requests differ, by name; none when they are the same.
-pub fn first_difference(known: &str, proposed: &str) -> Option<String> {
+pub(super) fn first_difference(known: &str, proposed: &str) -> Option<String> {
     if known == proposed {
         return None;
     }

@@ -167,7 +167,11 @@ struct PaymentRow<'a> {
 }
 
 impl<'a> PaymentRow<'a> {
-    fn of(payment: &'a PaymentKey, guarded: &'a GuardedPayment, first_paid_at: Option<DateTime<Utc>>) -> Self {
+    fn of(
+        payment: &'a PaymentKey,
+        guarded: &'a GuardedPayment,
+        first_paid_at: Option<DateTime<Utc>>,
+    ) -> Self {
         let terms = guarded.terms.as_ref();
         let (nonce, transaction_id, expires_ms) = match guarded.slot {
             Slot::Nonce(nonce) => (Some(signed(nonce)), None, None),
