@@ -26,8 +26,12 @@ pub(super) fn signing(error: SigningError) -> Status {
         SigningError::Sealed => sealed(),
         SigningError::UnknownGroup(id) => error::not_found("wallet group", id),
         SigningError::Key(source) => error::invalid("derivation_index", source.to_string()),
-        SigningError::Ledger(source) => database(&source, &SigningError::LedgerUnavailable),
-        SigningError::LedgerUnavailable => away("the ledger could not commit; retry with the same key"),
+        SigningError::Ledger(source) => database(&source, &source),
+        SigningError::LedgerUnavailable => error::unavailable(
+            error::reason::DEPENDENCY_UNAVAILABLE,
+            "the ledger could not commit; retry with the same key",
+            SOON,
+        ),
         SigningError::Overloaded => error::resource_exhausted(
             error::reason::OVERLOADED,
             "too many signing requests are waiting",
@@ -133,14 +137,6 @@ fn sealed() -> Status {
     error::unavailable("SEALED", "the gateway is sealed", SOON)
 }
 
-fn away(text: &str) -> Status {
-    error::unavailable(error::reason::DEPENDENCY_UNAVAILABLE, text, SOON)
-}
-
 fn database(source: &sqlx::Error, error: &(dyn std::error::Error + 'static)) -> Status {
-    if db::classify(source).is_transient() {
-        return away("the signer's database is unavailable; retry with the same key");
-    }
-    tracing::error!(error = %error::chain(source), "database fault");
-    error::internal(error)
+    service::database_status(error, db::classify(source))
 }
