@@ -1,6 +1,7 @@
 //! The gateway as a whole: gRPC in front, real PostgreSQL behind.
 
 mod audit;
+mod batch;
 mod control;
 mod groups;
 mod hostile;
@@ -8,5 +9,4 @@ mod idempotency;
 mod limits;
 mod outage;
 mod support;
-mod together;
 mod tron;
