@@ -1,7 +1,5 @@
 //! States and transitions of one payment, as the signer sees it. No I/O, no clock.
 
-use std::fmt;
-
 use types::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
 use super::VerifiedVoid;
@@ -34,12 +32,6 @@ impl PaymentKey {
 
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Display for PaymentKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -300,16 +292,12 @@ impl GuardedPayment {
     }
 
     fn check_parties(&self, proposed: &Parties) -> Result<(), GuardRefusal> {
-        if self.parties.chain != proposed.chain {
-            return Err(GuardRefusal::Bound("chain"));
-        }
-        if self.parties.wallet != proposed.wallet {
-            return Err(GuardRefusal::Bound("wallet"));
-        }
-        if self.parties.job != proposed.job {
-            return Err(GuardRefusal::Bound("job"));
-        }
-        Ok(())
+        let same = [
+            ("chain", self.parties.chain == proposed.chain),
+            ("wallet", self.parties.wallet == proposed.wallet),
+            ("job", self.parties.job == proposed.job),
+        ];
+        first_false(&same).map_or(Ok(()), |what| Err(GuardRefusal::Bound(what)))
     }
 
     fn check_void(&self, signed: &[TxHash], void: Option<&VerifiedVoid>) -> Result<(), GuardRefusal> {
@@ -331,21 +319,19 @@ impl GuardedPayment {
 
 impl Terms {
     fn check(&self, proposed: &Self) -> Result<(), GuardRefusal> {
-        if self.asset != proposed.asset {
-            return Err(GuardRefusal::TermsChanged("asset"));
-        }
-        if self.destination != proposed.destination {
-            return Err(GuardRefusal::TermsChanged("destination"));
-        }
         let shrinks = self.may_shrink && proposed.amount < self.amount;
-        if self.amount != proposed.amount && !shrinks {
-            return Err(GuardRefusal::TermsChanged("amount"));
-        }
-        if self.call_hash != proposed.call_hash {
-            return Err(GuardRefusal::TermsChanged("data"));
-        }
-        Ok(())
+        let same = [
+            ("asset", self.asset == proposed.asset),
+            ("destination", self.destination == proposed.destination),
+            ("amount", self.amount == proposed.amount || shrinks),
+            ("data", self.call_hash == proposed.call_hash),
+        ];
+        first_false(&same).map_or(Ok(()), |what| Err(GuardRefusal::TermsChanged(what)))
     }
+}
+
+fn first_false(checks: &[(&'static str, bool)]) -> Option<&'static str> {
+    checks.iter().find(|(_, holds)| !holds).map(|(what, _)| *what)
 }
 
 fn unspent(slot: Slot, owner: Option<&SlotOwner>) -> Result<(), GuardRefusal> {

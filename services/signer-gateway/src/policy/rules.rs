@@ -64,7 +64,7 @@ pub struct Assessment {
     pub charge: Option<Charge>,
     /// Counter and limit of the chain's fees.
     pub fee_limit: Option<WindowLimit>,
-    /// The most the transaction can cost in the chain's own asset, beside what it moves.
+    /// The most the transaction can cost in the chain's own asset, besides what it moves.
     pub max_cost: RawAmount,
     pub max_bumps: u32,
     pub(crate) registration: Registration,

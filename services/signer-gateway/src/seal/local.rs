@@ -67,12 +67,12 @@ impl KdfParams {
     }
 }
 
-/// What is stored beside the sealed secrets: how the key is derived, and a value only the right key opens.
+/// What is stored with the sealed secrets: how the key is derived, and a value that only the right key opens.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Keyring {
     pub(super) params: KdfParams,
     pub(super) salt: Vec<u8>,
-    /// Known text sealed under the key; tells a wrong key from a corrupt secret.
+    /// Known text sealed under the key; distinguishes a wrong key from a corrupt secret.
     pub(super) verifier: SealedSecret,
 }
 
@@ -102,7 +102,7 @@ impl LocalSeal {
         Ok((seal, Keyring { params, salt, verifier }))
     }
 
-    /// Opens an existing keyring; a wrong key is told apart from damage. Blocks for the derivation.
+    /// Opens an existing keyring; distinguishes a wrong key from damage. Blocks for the derivation.
     fn unlock(unseal_key: &[u8], keyring: &Keyring) -> Result<Self, SealError> {
         let seal = Self { key: derive(unseal_key, &keyring.salt, keyring.params)? };
         match seal.decrypt(&keyring.verifier, VERIFIER_AAD) {

@@ -44,16 +44,6 @@ impl SigningError {
             | Self::Corrupt(_) => None,
         }
     }
-
-    /// Whether the same request may succeed later without anybody changing it.
-    pub fn retry(&self) -> bool {
-        match self {
-            Self::Sealed | Self::Ledger(_) | Self::LedgerUnavailable | Self::Overloaded => true,
-            Self::Refused(_) | Self::Build(_) | Self::UnknownGroup(_) | Self::Key(_) | Self::Corrupt(_) => {
-                false
-            }
-        }
-    }
 }
 
 impl From<KeyError> for SigningError {

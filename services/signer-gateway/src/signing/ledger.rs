@@ -71,7 +71,7 @@ impl Ledger {
     }
 }
 
-/// The ledger's thread ended before it was told to.
+/// The ledger's thread ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerStopped {
     #[error("the ledger's thread cannot be started")]

@@ -63,22 +63,6 @@ impl WalletError {
             Self::Group(_) | Self::Database(_) | Self::Corrupt(_) => None,
         }
     }
-
-    /// Whether the same call may succeed later without anybody changing it.
-    pub fn retry(&self) -> bool {
-        match self {
-            Self::Group(source) => source.retry(),
-            Self::Database(source) => db::classify(source).is_transient(),
-            Self::UnknownChain(_)
-            | Self::Format
-            | Self::OtherAddress(_)
-            | Self::Purpose
-            | Self::GroupNotListed(_)
-            | Self::NotColdStorage
-            | Self::Exists(_)
-            | Self::Corrupt(_) => false,
-        }
-    }
 }
 
 type Origins = HashMap<(ChainName, Address), Address>;

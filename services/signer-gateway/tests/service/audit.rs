@@ -11,8 +11,7 @@ use crate::support::*;
 async fn busy() -> Gateway {
     let gateway = Gateway::start().await;
     for nonce in 0..4 {
-        let withdrawal =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let withdrawal = Withdrawal::small(&gateway, nonce);
         gateway.sign(&withdrawal.request()).await.expect("signed");
     }
     let refused = Withdrawal::new(&gateway, 0);

@@ -35,20 +35,16 @@ async fn sign_together(
         .collect())
 }
 
-fn payment(gateway: &Gateway, nonce: u64) -> Withdrawal {
-    Withdrawal { amount: 1, ..Withdrawal::new(gateway, nonce) }.approved_by(&["alice", "bob"])
-}
-
 #[tokio::test]
 async fn each_is_answered_in_its_place_and_one_bad_one_spoils_no_other() {
     let gateway = Gateway::start().await;
-    let mut requests: Vec<_> = (0..8).map(|nonce| payment(&gateway, nonce).request()).collect();
+    let mut requests: Vec<_> = (0..8).map(|nonce| Withdrawal::small(&gateway, nonce).request()).collect();
     // Approved for another amount, approved by too few, unreadable, and at a nonce of the first one.
-    requests[2] = Withdrawal { amount: 2, ..payment(&gateway, 2) }.request();
+    requests[2] = Withdrawal { amount: 2, ..Withdrawal::small(&gateway, 2) }.request();
     requests[3] =
         Withdrawal { amount: 3 * ETHER, ..Withdrawal::new(&gateway, 3) }.approved_by(&["alice"]).request();
     requests[4].chain = "NOT A CHAIN".to_owned();
-    requests[5] = payment(&gateway, 0).request();
+    requests[5] = Withdrawal::small(&gateway, 0).request();
     let answers = sign_together(&gateway, &requests).await.expect("answered");
     let reasons: Vec<Option<String>> =
         answers.iter().map(|answer| answer.as_ref().err().and_then(rpc::error::reason_of)).collect();
@@ -70,7 +66,7 @@ async fn each_is_answered_in_its_place_and_one_bad_one_spoils_no_other() {
 #[tokio::test]
 async fn a_request_that_cannot_be_written_takes_no_neighbour_down() {
     let gateway = Gateway::start().await;
-    let requests: Vec<_> = (0..6).map(|nonce| payment(&gateway, nonce).request()).collect();
+    let requests: Vec<_> = (0..6).map(|nonce| Withdrawal::small(&gateway, nonce).request()).collect();
     let pool = gateway.database.pool().await;
     let spoil = format!(
         "ALTER TABLE signing_records ADD CONSTRAINT spoilt CHECK (idempotency_key <> '{}')",
@@ -90,7 +86,7 @@ async fn a_request_that_cannot_be_written_takes_no_neighbour_down() {
 #[tokio::test]
 async fn the_same_request_twice_in_one_call_is_signed_once() {
     let gateway = Gateway::start().await;
-    let request = payment(&gateway, 0).request();
+    let request = Withdrawal::small(&gateway, 0).request();
     let answers = sign_together(&gateway, &[request.clone(), request]).await.expect("answered");
     let [first, second] = [0, 1].map(|place| answers[place].as_ref().expect("signed"));
     assert_eq!(first.raw_transaction, second.raw_transaction);
@@ -100,7 +96,7 @@ async fn the_same_request_twice_in_one_call_is_signed_once() {
 #[tokio::test]
 async fn a_call_with_none_or_too_many_is_refused_whole() {
     let gateway = Gateway::start().await;
-    let request = payment(&gateway, 0).request();
+    let request = Withdrawal::small(&gateway, 0).request();
     for count in [0, 257] {
         let refused = sign_together(&gateway, &vec![request.clone(); count]).await.expect_err("refused");
         assert_eq!(refused.code(), Code::InvalidArgument, "{count}");

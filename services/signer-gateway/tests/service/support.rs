@@ -278,6 +278,11 @@ impl Gateway {
         self.service.clone().sign_transaction(request.clone()).await.map(tonic::Response::into_inner)
     }
 
+    /// The number that a query returns.
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.database.pool().await).await.expect("counted")
+    }
+
     pub(crate) async fn audit(&self) -> Vec<pb::AuditEntry> {
         let request = pb::ListAuditRequest { after_sequence: 0, page_size: 1000 };
         self.operator.clone().list_audit(request).await.expect("listed").into_inner().entries
@@ -373,6 +378,11 @@ impl Withdrawal {
             void: None,
         }
         .approved_by(&["alice", "bob"])
+    }
+
+    /// An approved payment of one unit, which no limit refuses.
+    pub(crate) fn small(gateway: &Gateway, nonce: u64) -> Self {
+        Self { amount: 1, ..Self::new(gateway, nonce) }.approved_by(&["alice", "bob"])
     }
 
     pub(crate) fn digest(&self) -> PaymentDigest {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row};
-use types::{ChainName, JobId, RawAmount};
+use types::{AssetSymbol, ChainName, JobId, RawAmount};
 use uuid::Uuid;
 
 use super::signed;
 use crate::audit::{AuditEntry, Head};
-use crate::guard::{GuardedPayment, PaymentKey, Slot, State};
+use crate::guard::{GuardedPayment, PaymentKey, Slot, State, Terms};
 use crate::signing::facts::SigningRecord;
 
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub(in crate::signing) struct LogAppend<'a> {
     pub(in crate::signing) now: DateTime<Utc>,
 }
 
+/// What the guard remembers of a payment now, and when it was first paid.
+type ChangedPayment<'a> = (&'a PaymentKey, &'a (GuardedPayment, Option<DateTime<Utc>>));
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
 /// Writes all of it if the head is still where the batch was judged; returns whether it was.
@@ -61,13 +63,9 @@ pub(in crate::signing) async fn save_in(
     writes: &BatchWrites,
     log: &LogAppend<'_>,
 ) -> Result<bool, sqlx::Error> {
-    let rows: Vec<PaymentRow<'_>> = writes
-        .payments
-        .iter()
-        .map(|(payment, (guarded, first_paid_at))| PaymentRow::of(payment, guarded, *first_paid_at))
-        .collect();
+    let payments: Vec<ChangedPayment<'_>> = writes.payments.iter().collect();
     let query = sqlx::query(include_str!("../../../queries/ledger_save.sql"));
-    let query = bind_payments(writes.bind_records(bind_log(query, log)), &rows);
+    let query = bind_payments(writes.bind_records(bind_log(query, log)), &payments);
     let row = writes.bind_rest(query).fetch_one(connection).await?;
     Ok(row.try_get::<i64, _>("moved")? == 1)
 }
@@ -125,79 +123,40 @@ fn bind_log<'q>(query: Query<'q>, log: &LogAppend<'q>) -> Query<'q> {
         .bind(column(entries, |entry| entry.hash.0.as_slice()))
 }
 
-fn bind_payments<'q>(query: Query<'q>, rows: &'q [PaymentRow<'q>]) -> Query<'q> {
+fn bind_payments<'q>(query: Query<'q>, changed: &[ChangedPayment<'q>]) -> Query<'q> {
+    let terms: Vec<Option<&Terms>> = column(changed, |(_, (guarded, _))| guarded.terms.as_ref());
+    let guarded: Vec<&GuardedPayment> = column(changed, |(_, (guarded, _))| guarded);
+    let slots: Vec<_> = column(&guarded, |guarded| match guarded.slot {
+        Slot::Nonce(nonce) => (Some(signed(nonce)), None, None),
+        Slot::Transaction { id, expires_ms } => (None, Some(id.as_bytes().to_vec()), Some(expires_ms)),
+    });
+    let states: Vec<_> = column(&guarded, |guarded| match guarded.state {
+        State::Paying { bumps } => ("paying", true, bumps),
+        State::Closing { live, bumps } => ("closing", live, bumps),
+    });
     query
-        .bind(column(rows, |row| row.payment))
-        .bind(column(rows, |row| row.guarded.parties.job.as_uuid()))
-        .bind(column(rows, |row| row.guarded.parties.chain.as_str()))
-        .bind(column(rows, |row| row.guarded.parties.wallet.to_string()))
-        .bind(column(rows, |row| row.asset))
-        .bind(column(rows, |row| row.destination.as_deref()))
-        .bind(column(rows, |row| row.amount.as_deref()))
-        .bind(column(rows, |row| row.call_hash))
-        .bind(column(rows, |row| row.may_shrink))
-        .bind(column(rows, |row| counted(row.guarded.generation)))
-        .bind(column(rows, |row| row.nonce))
-        .bind(column(rows, |row| row.transaction_id.as_deref()))
-        .bind(column(rows, |row| row.expires_ms))
-        .bind(column(rows, |row| row.guarded.bid.ceiling.to_string()))
-        .bind(column(rows, |row| row.guarded.bid.tip.to_string()))
-        .bind(column(rows, |row| signed(row.guarded.bid.gas_limit)))
-        .bind(column(rows, |row| row.state))
-        .bind(column(rows, |row| row.live))
-        .bind(column(rows, |row| row.bumps))
-        .bind(column(rows, |row| row.first_paid_at))
-}
-
-struct PaymentRow<'a> {
-    payment: &'a str,
-    guarded: &'a GuardedPayment,
-    asset: Option<&'a str>,
-    destination: Option<String>,
-    amount: Option<String>,
-    call_hash: Option<&'a [u8]>,
-    may_shrink: bool,
-    nonce: Option<i64>,
-    transaction_id: Option<Vec<u8>>,
-    expires_ms: Option<i64>,
-    state: &'static str,
-    live: bool,
-    bumps: i32,
-    first_paid_at: Option<DateTime<Utc>>,
-}
-
-impl<'a> PaymentRow<'a> {
-    fn of(
-        payment: &'a PaymentKey,
-        guarded: &'a GuardedPayment,
-        first_paid_at: Option<DateTime<Utc>>,
-    ) -> Self {
-        let terms = guarded.terms.as_ref();
-        let (nonce, transaction_id, expires_ms) = match guarded.slot {
-            Slot::Nonce(nonce) => (Some(signed(nonce)), None, None),
-            Slot::Transaction { id, expires_ms } => (None, Some(id.as_bytes().to_vec()), Some(expires_ms)),
-        };
-        let (state, live, bumps) = match guarded.state {
-            State::Paying { bumps } => ("paying", true, bumps),
-            State::Closing { live, bumps } => ("closing", live, bumps),
-        };
-        Self {
-            payment: payment.as_str(),
-            guarded,
-            asset: terms.and_then(|terms| terms.asset.as_ref()).map(|asset| asset.as_str()),
-            destination: terms.map(|terms| terms.destination.to_string()),
-            amount: terms.map(|terms| terms.amount.to_string()),
-            call_hash: terms.and_then(|terms| terms.call_hash.as_ref()).map(|hash| hash.as_slice()),
-            may_shrink: terms.is_some_and(|terms| terms.may_shrink),
-            nonce,
-            transaction_id,
-            expires_ms,
-            state,
-            live,
-            bumps: counted(bumps),
-            first_paid_at,
-        }
-    }
+        .bind(column(changed, |(payment, _)| payment.as_str()))
+        .bind(column(&guarded, |guarded| guarded.parties.job.as_uuid()))
+        .bind(column(&guarded, |guarded| guarded.parties.chain.as_str()))
+        .bind(column(&guarded, |guarded| guarded.parties.wallet.to_string()))
+        .bind(column(&terms, |terms| terms.and_then(|terms| terms.asset.as_ref()).map(AssetSymbol::as_str)))
+        .bind(column(&terms, |terms| terms.map(|terms| terms.destination.to_string())))
+        .bind(column(&terms, |terms| terms.map(|terms| terms.amount.to_string())))
+        .bind(column(&terms, |terms| {
+            terms.and_then(|terms| terms.call_hash.as_ref()).map(<[u8; 32]>::as_slice)
+        }))
+        .bind(column(&terms, |terms| terms.is_some_and(|terms| terms.may_shrink)))
+        .bind(column(&guarded, |guarded| counted(guarded.generation)))
+        .bind(column(&slots, |slot| slot.0))
+        .bind(column(&slots, |slot| slot.1.clone()))
+        .bind(column(&slots, |slot| slot.2))
+        .bind(column(&guarded, |guarded| guarded.bid.ceiling.to_string()))
+        .bind(column(&guarded, |guarded| guarded.bid.tip.to_string()))
+        .bind(column(&guarded, |guarded| signed(guarded.bid.gas_limit)))
+        .bind(column(&states, |state| state.0))
+        .bind(column(&states, |state| state.1))
+        .bind(column(&states, |state| counted(state.2)))
+        .bind(column(changed, |(_, (_, first_paid_at))| *first_paid_at))
 }
 
 fn counted(number: u32) -> i32 {
