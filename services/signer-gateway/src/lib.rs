@@ -4,6 +4,17 @@
 //! Invariants, as absences: no route to a chain node, no signature for a refused request, no answer before its commit,
 //! no key in a log, a row or an error.
 
+/// Gives types that hold secrets a `Debug` that shows their name only.
+macro_rules! redact_debug {
+    ($($name:ident),+) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    )+};
+}
+
 pub mod audit;
 pub mod builder;
 pub mod config;

@@ -266,11 +266,7 @@ impl Phrase {
     }
 }
 
-impl fmt::Debug for Phrase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Phrase(..)")
-    }
-}
+redact_debug!(Phrase);
 
 struct GroupToStore<'a> {
     caller: &'a str,

@@ -1,8 +1,6 @@
 //! BIP-32 over libsecp256k1, limited to one BIP-44 branch for each family of chains. The branch `m/44'/coin'/0'/0` is
 //! derived once and cached with its public key, so that a wallet's key costs one HMAC and one scalar addition.
 
-use std::fmt;
-
 use hmac::{Hmac, Mac};
 use secp256k1::{Message, PublicKey, SECP256K1, Scalar, SecretKey};
 use sha2::Sha512;
@@ -65,12 +63,6 @@ impl Seed {
         }
         let public = node.public();
         Ok(BranchKey { node, public })
-    }
-}
-
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seed(..)")
     }
 }
 
@@ -149,22 +141,12 @@ impl BranchKey {
     }
 }
 
-impl fmt::Debug for BranchKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BranchKey(..)")
-    }
-}
-
 /// One wallet's private key, wiped when dropped.
 pub struct LeafKey {
     key: Zeroizing<[u8; 32]>,
 }
 
-impl fmt::Debug for LeafKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeafKey(..)")
-    }
-}
+redact_debug!(Seed, BranchKey, LeafKey);
 
 /// A low-s signature with the parity of its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

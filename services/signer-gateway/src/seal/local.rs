@@ -86,11 +86,7 @@ pub(super) struct LocalSeal {
     key: Zeroizing<[u8; 32]>,
 }
 
-impl fmt::Debug for LocalSeal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LocalSeal(..)")
-    }
-}
+redact_debug!(LocalSeal);
 
 impl LocalSeal {
     /// Starts a new keyring under `unseal_key`. Blocks for the derivation.
