@@ -2,6 +2,7 @@
 //! Owns reading and checking them; all mistakes are reported at once.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,13 +124,7 @@ fn approver(section: &Reader) -> Option<(String, Approver)> {
 }
 
 fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
-    let name = match ChainName::from_str(name) {
-        Ok(name) => Some(name),
-        Err(error) => {
-            section.wrong("", error.to_string());
-            None
-        }
-    };
+    let name = taken(section, "", ChainName::from_str(name));
     let format = section.req::<AddressFormat>("address_format");
     let native = section.req::<AssetSymbol>("native");
     let max_fee = section.req::<RawAmount>("max_fee");
@@ -188,21 +183,9 @@ fn selector(method: &str) -> [u8; 4] {
 }
 
 fn asset(symbol: &str, section: &Reader, format: AddressFormat) -> Option<(AssetSymbol, AssetPolicy)> {
-    let symbol = match AssetSymbol::from_str(symbol) {
-        Ok(symbol) => Some(symbol),
-        Err(error) => {
-            section.wrong("", error.to_string());
-            None
-        }
-    };
+    let symbol = taken(section, "", AssetSymbol::from_str(symbol));
     let contract = section.opt::<String>("contract");
-    let contract = match contract.map(|text| Address::parse(format, &text)).transpose() {
-        Ok(contract) => contract,
-        Err(error) => {
-            section.wrong("contract", error.to_string());
-            None
-        }
-    };
+    let contract = contract.and_then(|text| taken(section, "contract", Address::parse(format, &text)));
     let max_transaction = section.req::<RawAmount>("max_transaction");
     let window = window(section, "window");
     let tiers = section.list("tiers", |tier| {
@@ -249,24 +232,18 @@ fn duty(section: &Reader, format: AddressFormat) -> Option<DutyRule> {
         }
         selectors.insert(selector(method));
     }
-    match Address::parse(format, &contract?) {
-        Ok(contract) => Some(DutyRule { contract, selectors }),
-        Err(error) => {
-            section.wrong("contract", error.to_string());
-            None
-        }
-    }
+    let contract = taken(section, "contract", Address::parse(format, &contract?))?;
+    Some(DutyRule { contract, selectors })
 }
 
 fn addresses(section: &Reader, key: &str, format: AddressFormat) -> Vec<Address> {
-    let mut addresses = Vec::new();
-    for text in section.values::<String>(key) {
-        match Address::parse(format, &text) {
-            Ok(address) => addresses.push(address),
-            Err(error) => section.wrong(key, error.to_string()),
-        }
-    }
-    addresses
+    let texts = section.values::<String>(key);
+    texts.iter().filter_map(|text| taken(section, key, Address::parse(format, text))).collect()
+}
+
+/// The value, or a mistake reported at the key.
+fn taken<T, E: Display>(section: &Reader, key: &str, read: Result<T, E>) -> Option<T> {
+    read.map_err(|error| section.wrong(key, error.to_string())).ok()
 }
 
 #[derive(Debug, Clone, Copy)]

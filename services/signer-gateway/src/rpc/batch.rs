@@ -12,7 +12,7 @@ use super::{show, status};
 use crate::policy::SigningCaller;
 use crate::signing::Signing;
 
-/// Signs those that can be read, and results all in their order.
+/// Signs those that can be read, and returns all outcomes in their order.
 pub(super) async fn sign(
     signing: &Signing,
     caller: &SigningCaller,

@@ -2,16 +2,13 @@
 //! records and log of all of them in one statement. The statement commits only if nobody else decided anything meanwhile. Under
 //! load many requests share one commit.
 //!
-//! A batch is nothing but its requests one after another: [`BatchDecision::decide`] decides one request against [`Facts`] and adds
-//! its outcome to them, so that the next request is judged as if the first had been written. A single request is a batch of one.
+//! A batch is nothing but its requests one after another (see [`BatchDecision`]), and a single request is a batch of one.
 //!
 //! Invariants: nothing is signed that was not granted; no result leaves before its rows are committed; when the commit's
 //! outcome is unknown nobody gets bytes, and a retry with the same key returns what happened.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection, PgPool};
 use telemetry::crash_point;
 use tokio::sync::{mpsc, oneshot};
@@ -19,21 +16,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::SigningError;
 use super::app::SignedTransaction;
-use super::detail::{self, quoted};
-use super::facts::{Facts, Grant, PreparedRequest, SigningRecord};
-use super::judge::{Ruling, judge};
-use super::repo::{self, BatchWrites, LogAppend, NewRecord, NewSlot};
-use crate::audit::{self, AuditEntry, Decision, Draft, Head};
-use crate::guard::{Slot, StepKind};
+use super::decision::BatchDecision;
+use super::facts::PreparedRequest;
+use super::repo::{self, LogAppend};
+use crate::audit;
 
 /// Requests that may wait. Beyond this, callers are refused and retry later.
 const MAX_WAITING: usize = 4_096;
-/// One is in use; the other replaces it when its decision was lost.
+/// One is in use; the other replaces it when its session was lost.
 const CONNECTIONS: u32 = 2;
 /// Requests that share a commit at most. This bounds how long the head is locked.
 const MAX_BATCH: usize = 256;
 
-type SigningResult = Result<SignedTransaction, SigningError>;
+pub(super) type SigningResult = Result<SignedTransaction, SigningError>;
 
 struct WaitingRequest {
     prepared: Box<PreparedRequest>,
@@ -62,8 +57,8 @@ impl Ledger {
     /// Has a request decided, and waits until the decision is durable.
     pub(crate) async fn decide(&self, prepared: PreparedRequest) -> SigningResult {
         let (reply, result) = oneshot::channel();
-        let job = WaitingRequest { prepared: Box::new(prepared), reply };
-        self.queue.try_send(job).map_err(|error| match error {
+        let waiting = WaitingRequest { prepared: Box::new(prepared), reply };
+        self.queue.try_send(waiting).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SigningError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => SigningError::LedgerUnavailable,
         })?;
@@ -100,20 +95,20 @@ impl LedgerWorker {
         // A pool of its own, because a long check of the log must not delay signatures. It is made here so that its connections
         // belong to this thread's runtime.
         self.pool = db::dedicated_pool(&self.pool, CONNECTIONS);
-        let mut jobs = Vec::with_capacity(MAX_BATCH);
+        let mut waiting = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
                 biased;
-                taken = self.queue.recv_many(&mut jobs, MAX_BATCH) => {
+                taken = self.queue.recv_many(&mut waiting, MAX_BATCH) => {
                     if taken == 0 {
                         return;
                     }
-                    self.settle(std::mem::take(&mut jobs)).await;
+                    self.process(std::mem::take(&mut waiting)).await;
                 }
                 () = stop.cancelled() => {
                     self.queue.close();
-                    while self.queue.recv_many(&mut jobs, MAX_BATCH).await > 0 {
-                        self.settle(std::mem::take(&mut jobs)).await;
+                    while self.queue.recv_many(&mut waiting, MAX_BATCH).await > 0 {
+                        self.process(std::mem::take(&mut waiting)).await;
                     }
                     return;
                 }
@@ -121,9 +116,9 @@ impl LedgerWorker {
         }
     }
 
-    async fn settle(&self, jobs: Vec<WaitingRequest>) {
+    async fn process(&self, waiting: Vec<WaitingRequest>) {
         let started = std::time::Instant::now();
-        let batch: Vec<&PreparedRequest> = jobs.iter().map(|job| job.prepared.as_ref()).collect();
+        let batch: Vec<&PreparedRequest> = waiting.iter().map(|waiting| waiting.prepared.as_ref()).collect();
         let results = match self.decide(&batch).await {
             Ok(results) => results,
             // One request that cannot be written must not make the others fail.
@@ -138,9 +133,9 @@ impl LedgerWorker {
             }
         };
         record_metrics(&results, started.elapsed());
-        for (job, result) in jobs.into_iter().zip(results) {
+        for (waiting, result) in waiting.into_iter().zip(results) {
             // A caller that went away retries with the same key.
-            let _ = job.reply.send(result);
+            let _ = waiting.reply.send(result);
         }
     }
 
@@ -161,8 +156,8 @@ impl LedgerWorker {
     async fn decide_each(&self, batch: &[&PreparedRequest]) -> Vec<SigningResult> {
         let mut results: Vec<SigningResult> = Vec::with_capacity(batch.len());
         for prepared in batch {
-            let away = results.last().is_some_and(|last| last.as_ref().is_err_and(is_outage));
-            results.push(match away {
+            let unavailable = results.last().is_some_and(|last| last.as_ref().is_err_and(is_outage));
+            results.push(match unavailable {
                 true => Err(SigningError::LedgerUnavailable),
                 false => self.decide_alone(prepared).await,
             });
@@ -210,8 +205,7 @@ async fn try_batch(
     let (facts, from) = repo::load_in(&mut *connection, batch).await?;
     clock.end("load");
     let now = facts.now;
-    let entries = Vec::with_capacity(batch.len());
-    let mut decision = BatchDecision { facts, head: from, writes: BatchWrites::default(), entries };
+    let mut decision = BatchDecision::new(facts, from, batch.len());
     let results: Vec<SigningResult> = batch.iter().map(|prepared| decision.decide(prepared)).collect();
     clock.end("sign");
     let log = LogAppend { from, to: decision.head, entries: &decision.entries, now };
@@ -235,122 +229,6 @@ impl PhaseTimer {
         metrics::histogram!("bursar_signer_batch_phase_seconds", "phase" => phase)
             .record(self.since.elapsed().as_secs_f64());
         self.since = std::time::Instant::now();
-    }
-}
-
-/// What a batch collects between load and save.
-struct BatchDecision {
-    facts: Facts,
-    head: Head,
-    writes: BatchWrites,
-    entries: Vec<AuditEntry>,
-}
-
-impl BatchDecision {
-    fn decide(&mut self, prepared: &PreparedRequest) -> SigningResult {
-        match judge(&self.facts, prepared).ruling {
-            Ruling::Refuse(refusal) => {
-                let detail = format!(",\"explanation\":{}", quoted(&refusal.detail));
-                self.note(prepared, Decision::Refused, refusal.reason, &detail);
-                Err(SigningError::Refused(refusal))
-            }
-            Ruling::Replay(record) => {
-                self.raise_fence(prepared);
-                let detail = format!(",\"tx_hash\":\"{}\"", record.tx_hash);
-                self.note(prepared, Decision::Allowed, "idempotency.replayed", &detail);
-                Ok(SignedTransaction::of(&record, true))
-            }
-            Ruling::Sign(grant) => self.sign(prepared, &grant),
-        }
-    }
-
-    fn sign(&mut self, prepared: &PreparedRequest, grant: &Grant) -> SigningResult {
-        let signed = prepared.unsigned.sign(&prepared.key)?;
-        let record = Arc::new(SigningRecord {
-            canonical: prepared.texts.canonical.clone(),
-            from: prepared.request.from(),
-            raw: signed.raw,
-            tx_hash: signed.tx_hash,
-        });
-        let raw_sha256 = hex::encode(Sha256::digest(&record.raw));
-        let approvers: Vec<String> = prepared
-            .assessment
-            .quorum
-            .iter()
-            .flat_map(|quorum| quorum.approvals.iter().map(|approval| quoted(&approval.approver)))
-            .collect();
-        let detail = format!(
-            ",\"tx_hash\":\"{}\",\"raw_sha256\":\"{raw_sha256}\",\"approvers\":[{}]{}",
-            record.tx_hash,
-            approvers.join(","),
-            prepared.request.void.as_ref().map(detail::attestation).unwrap_or_default()
-        );
-        let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.into_str(), &detail);
-        self.raise_fence(prepared);
-        self.collect(prepared, grant, &record, sequence);
-        self.facts.remember(prepared, grant, Arc::clone(&record));
-        let same = grant.step.kind == StepKind::Same;
-        Ok(SignedTransaction::of(&record, same))
-    }
-
-    fn collect(
-        &mut self,
-        prepared: &PreparedRequest,
-        grant: &Grant,
-        record: &Arc<SigningRecord>,
-        audit_sequence: u64,
-    ) {
-        let next = &grant.step.next;
-        let chain = &prepared.request.chain;
-        self.writes.records.push(NewRecord {
-            key: prepared.request.idempotency_key.clone(),
-            payment: prepared.payment.clone(),
-            generation: next.generation,
-            pays: !prepared.request.cancels(),
-            from: prepared.texts.from.clone(),
-            record: Arc::clone(record),
-            audit_sequence,
-        });
-        if let (Slot::Nonce(nonce), true) = (next.slot, self.is_new_slot(prepared)) {
-            self.writes.slots.push(NewSlot {
-                chain: chain.clone(),
-                wallet: prepared.texts.from.clone(),
-                nonce,
-                payment: prepared.payment.clone(),
-                generation: next.generation,
-            });
-        }
-        for (counter, amount) in &grant.charges {
-            let key = (chain.clone(), counter.clone());
-            let used = self.writes.usage.entry(key).or_insert(types::RawAmount::ZERO);
-            *used = used.checked_add(*amount).unwrap_or(types::RawAmount::MAX);
-        }
-        self.writes.payments.insert(prepared.payment.clone(), (next.clone(), grant.first_paid_at));
-    }
-
-    /// A nonce nobody has used yet; the table's key says the same.
-    fn is_new_slot(&self, prepared: &PreparedRequest) -> bool {
-        prepared.nonce().is_some_and(|nonce| !self.facts.owners.contains_key(&nonce))
-    }
-
-    fn raise_fence(&mut self, prepared: &PreparedRequest) {
-        let (job, epoch) = (prepared.request.job, prepared.request.lease_epoch);
-        // Unchanged fences are not written again.
-        if self.facts.fences.get(&job) != Some(&epoch) {
-            self.facts.raise_fence(job, epoch);
-            self.writes.fences.insert(job, epoch);
-        }
-    }
-
-    /// Appends an audit entry. `more` continues the JSON object that every signing decision has.
-    fn note(&mut self, prepared: &PreparedRequest, decision: Decision, reason: &str, more: &str) -> u64 {
-        let detail = detail::of(&prepared.request, &prepared.texts.canonical, more);
-        let caller = prepared.caller.name().to_owned();
-        let draft = Draft { caller, action: "sign", decision, reason: reason.to_owned(), detail };
-        let entry = self.head.append(self.facts.now, draft);
-        let sequence = entry.sequence;
-        self.entries.push(entry);
-        sequence
     }
 }
 

@@ -2,6 +2,7 @@
 //! Never answers before the commit, never signs before the judgement, never commits a judgement whose facts have changed.
 
 mod app;
+mod decision;
 mod detail;
 mod error;
 mod facts;
