@@ -8,5 +8,6 @@ mod hostile;
 mod idempotency;
 mod limits;
 mod outage;
+mod statements;
 mod support;
 mod tron;
