@@ -37,7 +37,7 @@ async fn neither_a_batch_nor_a_check_of_the_log_reads_a_large_table_whole() {
     }
 }
 
-/// Twenty thousand payments.
+/// Twenty thousand payments, counted by forty counters.
 async fn fill(pool: &PgPool) {
     for statement in [
         "INSERT INTO audit_log SELECT n, now(), 'execution', 'sign', 'allowed', 'payment_guard.first', '{}', \
@@ -48,8 +48,8 @@ async fn fill(pool: &PgPool) {
              0, n, NULL, NULL, 1, 1, 21000, 'paying', true, 0, now(), now() FROM generate_series(1, 20000) AS n",
         "INSERT INTO slots SELECT 'bsc', '0x00', n, 'withdrawal/' || n, 0 FROM generate_series(1, 20000) AS n",
         "INSERT INTO fences SELECT gen_random_uuid(), 1 FROM generate_series(1, 20000) AS n",
-        "INSERT INTO limit_usage SELECT 'bsc', 'fee', date_trunc('minute', now()) - make_interval(mins => n), 1 \
-             FROM generate_series(1, 20000) AS n",
+        "INSERT INTO limit_usage SELECT 'bsc', 'counter/' || n % 40, \
+             date_trunc('minute', now()) - make_interval(hours => n / 40), 1 FROM generate_series(1, 20000) AS n",
         "ANALYZE",
     ] {
         sqlx::query(statement).execute(pool).await.expect(statement);
