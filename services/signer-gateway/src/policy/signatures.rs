@@ -1,13 +1,12 @@
-//! Approvers' signatures of many requests, checked together: one equation over all of them costs about a third of one for
-//! each.
+//! Approvers' signatures of many requests, verified as a batch: one equation over all of them costs about a third of verifying
+//! each by itself.
 //!
-//! Owns which signatures are known to hold, each with the exact key and message it holds for. It never takes a failed
-//! equation for an answer: then every signature is checked by itself, strictly, so one bad request among many is found and
-//! spoils no other.
+//! Owns which signatures are known to be valid, each with the exact key and message it is valid for. A failed equation decides
+//! nothing: every signature is then verified by itself, strictly, so that one bad request is found and does not affect others.
 //!
-//! What the equation proves is what matters here: that whoever holds the approver's key signed this message. Unlike the strict
-//! check it may let pass a signature that its own signer has disfigured by a point of small order; nobody else can make one,
-//! and keys of small order are refused by the configuration.
+//! The batch equation proves what matters here: that whoever holds the approver's key signed this message. Unlike the strict
+//! check it may accept a signature that its own signer has altered by a point of small order; nobody else can make one,
+//! and the configuration refuses keys of small order.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,36 +14,35 @@ use std::sync::Arc;
 use ed25519_dalek::{Signature, VerifyingKey, verify_batch};
 use tokio::sync::{mpsc, oneshot};
 
-/// Fewer than this are checked one by one: the equation has a fixed cost.
-const WORTH_IT: usize = 4;
-/// Signatures in one equation at most; beyond this they gain little, and a failure costs more.
-const TOGETHER: usize = 256;
-/// Calls that may wait to have theirs checked with those of others. One that finds no room checks its own.
-const WAITING: usize = 1_024;
-/// Calls whose signatures are checked together at most: bounds how long the first of them waits for the last.
-const CALLS: usize = 32;
+/// Fewer than this are checked one by one, because the equation has a fixed cost.
+const MIN_BATCH: usize = 4;
+/// Signatures in one equation at most. Larger batches gain little, and a failure costs more.
+const MAX_BATCH: usize = 256;
+/// Calls that may wait to have their signatures checked with those of others. A call that finds no room checks its own.
+const MAX_WAITING: usize = 1_024;
+/// Calls whose signatures share a batch at most. This bounds how long the first of them waits for the last.
+const MAX_CALLS: usize = 32;
 
-/// A signature, whose it is said to be, and for what.
+/// A signature, with the key and the message that it is said to be for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Claim {
+pub(crate) struct SignatureClaim {
     pub(crate) key: VerifyingKey,
     pub(crate) message: Vec<u8>,
     pub(crate) signature: [u8; 64],
 }
 
-/// Signatures that are known to hold.
 #[derive(Debug, Default)]
-pub(crate) struct CheckedSignatures {
-    known: HashSet<Claim>,
+pub(crate) struct VerifiedSignatures {
+    known: HashSet<SignatureClaim>,
 }
 
-impl CheckedSignatures {
-    /// Checks these together. What is not among the known ones afterwards has yet to be checked.
-    pub(crate) fn together(claims: Vec<Claim>) -> Self {
+impl VerifiedSignatures {
+    /// Checks these as a batch. What is not among the known ones afterwards has yet to be checked.
+    pub(crate) fn check_batch(claims: Vec<SignatureClaim>) -> Self {
         let mut known = HashSet::with_capacity(claims.len());
         let mut rest = claims;
-        while rest.len() >= WORTH_IT {
-            let later = rest.split_off(rest.len().min(TOGETHER));
+        while rest.len() >= MIN_BATCH {
+            let later = rest.split_off(rest.len().min(MAX_BATCH));
             if hold(&rest) {
                 known.extend(rest);
             }
@@ -53,59 +51,60 @@ impl CheckedSignatures {
         Self { known }
     }
 
-    /// Whether the signature holds: known already, or checked now.
-    pub(crate) fn holds(&self, claim: &Claim) -> bool {
-        let strictly = |claim: &Claim| {
+    /// Whether the signature is valid: known already, or checked now.
+    pub(crate) fn holds(&self, claim: &SignatureClaim) -> bool {
+        let strictly = |claim: &SignatureClaim| {
             claim.key.verify_strict(&claim.message, &Signature::from_bytes(&claim.signature)).is_ok()
         };
         self.known.contains(claim) || strictly(claim)
     }
 }
 
-type Waiting = (Vec<Claim>, oneshot::Sender<Arc<CheckedSignatures>>);
+type WaitingCall = (Vec<SignatureClaim>, oneshot::Sender<Arc<VerifiedSignatures>>);
 
-/// Checks together what calls that arrive at the same time bring. While it works the next ones gather, so nobody waits for
-/// company. Clones share it; its task ends with the last one.
+/// Checks the signatures of calls that arrive at the same time as one batch. While it works the next calls queue up, so no call
+/// waits for others to arrive. Clones share one task, which ends with the last of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Checker {
-    incoming: mpsc::Sender<Waiting>,
+pub(crate) struct SignatureChecker {
+    incoming: mpsc::Sender<WaitingCall>,
 }
 
-impl Checker {
+impl SignatureChecker {
     /// Starts the task; to be called inside a Tokio runtime.
     pub(crate) fn start() -> Self {
-        let (incoming, mut waiting) = mpsc::channel::<Waiting>(WAITING);
+        let (incoming, mut waiting) = mpsc::channel::<WaitingCall>(MAX_WAITING);
         tokio::spawn(async move {
-            let mut calls = Vec::with_capacity(CALLS);
-            while waiting.recv_many(&mut calls, CALLS).await > 0 {
-                let (claims, answers): (Vec<Vec<Claim>>, Vec<_>) = calls.drain(..).unzip();
-                let checked = Arc::new(CheckedSignatures::together(claims.into_iter().flatten().collect()));
-                for answer in answers {
-                    // A caller that went away has no use for it.
-                    let _ = answer.send(Arc::clone(&checked));
+            let mut calls = Vec::with_capacity(MAX_CALLS);
+            while waiting.recv_many(&mut calls, MAX_CALLS).await > 0 {
+                let (claims, replies): (Vec<Vec<SignatureClaim>>, Vec<_>) = calls.drain(..).unzip();
+                let checked =
+                    Arc::new(VerifiedSignatures::check_batch(claims.into_iter().flatten().collect()));
+                for reply in replies {
+                    // A caller that went away does not need it.
+                    let _ = reply.send(Arc::clone(&checked));
                 }
-                // It may find the next ones waiting for ever; others on this thread shall have their turn.
+                // Under load the next calls are always waiting; without this, other tasks of the thread would never run.
                 tokio::task::yield_now().await;
             }
         });
         Self { incoming }
     }
 
-    /// What is known to hold once these were checked. Without room, or without the task, that is nothing, and each is checked
-    /// when it is asked for.
-    pub(crate) async fn check(&self, claims: Vec<Claim>) -> Arc<CheckedSignatures> {
+    /// The valid ones among these, once they were checked. Without room in the queue that is none of them, and each is checked
+    /// when it is needed.
+    pub(crate) async fn check(&self, claims: Vec<SignatureClaim>) -> Arc<VerifiedSignatures> {
         if claims.is_empty() {
             return Arc::default();
         }
-        let (answer, told) = oneshot::channel();
-        match self.incoming.try_send((claims, answer)) {
-            Ok(()) => told.await.unwrap_or_default(),
+        let (reply, checked) = oneshot::channel();
+        match self.incoming.try_send((claims, reply)) {
+            Ok(()) => checked.await.unwrap_or_default(),
             Err(_) => Arc::default(),
         }
     }
 }
 
-fn hold(claims: &[Claim]) -> bool {
+fn hold(claims: &[SignatureClaim]) -> bool {
     let messages: Vec<&[u8]> = claims.iter().map(|claim| claim.message.as_slice()).collect();
     let signatures: Vec<Signature> =
         claims.iter().map(|claim| Signature::from_bytes(&claim.signature)).collect();
@@ -120,12 +119,12 @@ mod tests {
 
     use super::*;
 
-    fn claims(count: u8) -> Vec<Claim> {
+    fn claims(count: u8) -> Vec<SignatureClaim> {
         let claim = |number: u8| {
             let key = SigningKey::from_bytes(&[1 + number % 3; 32]);
             let message = vec![number; 40];
             let signature = key.sign(&message).to_bytes();
-            Claim { key: key.verifying_key(), message, signature }
+            SignatureClaim { key: key.verifying_key(), message, signature }
         };
         (0..count).map(claim).collect()
     }
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn good_signatures_are_known_after_one_equation() {
         let claims = claims(9);
-        let checked = CheckedSignatures::together(claims.clone());
+        let checked = VerifiedSignatures::check_batch(claims.clone());
         assert_eq!(checked.known.len(), 9);
         assert!(claims.iter().all(|claim| checked.holds(claim)));
     }
@@ -144,7 +143,7 @@ mod tests {
         claims[4].signature[3] ^= 1;
         claims[5].message[0] ^= 1;
         claims[6].key = claims[7].key;
-        let checked = CheckedSignatures::together(claims.clone());
+        let checked = VerifiedSignatures::check_batch(claims.clone());
         assert!(checked.known.is_empty());
         let bad: Vec<usize> = (0..9).filter(|place| !checked.holds(&claims[*place])).collect();
         assert_eq!(bad, [4, 5, 6]);
@@ -153,22 +152,22 @@ mod tests {
     #[test]
     fn a_known_signature_vouches_for_no_other_key_or_message() {
         let claims = claims(6);
-        let checked = CheckedSignatures::together(claims.clone());
-        let other_message = Claim { message: vec![9; 40], ..claims[0].clone() };
-        let other_key = Claim { key: claims[1].key, ..claims[0].clone() };
+        let checked = VerifiedSignatures::check_batch(claims.clone());
+        let other_message = SignatureClaim { message: vec![9; 40], ..claims[0].clone() };
+        let other_key = SignatureClaim { key: claims[1].key, ..claims[0].clone() };
         assert!(!checked.holds(&other_message) && !checked.holds(&other_key));
     }
 
     /// Starts the calls before the task can take the first of them: this test's runtime has one thread.
-    async fn at_once(calls: Vec<Vec<Claim>>) -> Vec<Arc<CheckedSignatures>> {
-        let checker = Checker::start();
+    async fn at_once(calls: Vec<Vec<SignatureClaim>>) -> Vec<Arc<VerifiedSignatures>> {
+        let checker = SignatureChecker::start();
         futures::future::join_all(calls.into_iter().map(|claims| checker.check(claims))).await
     }
 
     #[tokio::test]
     async fn calls_that_arrive_together_are_checked_by_one_equation() {
         let claims = claims(6);
-        let calls: Vec<Vec<Claim>> = claims.chunks(2).map(<[Claim]>::to_vec).collect();
+        let calls: Vec<Vec<SignatureClaim>> = claims.chunks(2).map(<[SignatureClaim]>::to_vec).collect();
         for checked in at_once(calls).await {
             assert_eq!(checked.known.len(), 6);
         }
@@ -181,7 +180,7 @@ mod tests {
     async fn a_bad_signature_spoils_no_other_call() {
         let mut claims = claims(8);
         claims[5].signature[3] ^= 1;
-        let calls: Vec<Vec<Claim>> = claims.chunks(2).map(<[Claim]>::to_vec).collect();
+        let calls: Vec<Vec<SignatureClaim>> = claims.chunks(2).map(<[SignatureClaim]>::to_vec).collect();
         let checked = at_once(calls).await;
         let bad: Vec<usize> = (0..8).filter(|place| !checked[place / 2].holds(&claims[*place])).collect();
         assert_eq!(bad, [5]);
@@ -191,7 +190,7 @@ mod tests {
     async fn without_room_or_without_the_task_a_call_checks_its_own() {
         let claims = claims(6);
         let (incoming, waiting) = mpsc::channel(1);
-        let checker = Checker { incoming };
+        let checker = SignatureChecker { incoming };
         assert!(checker.check(claims.clone()).now_or_never().is_none(), "there was room for one");
         for _ in 0..2 {
             let checked = checker.check(claims.clone()).await;
@@ -207,9 +206,9 @@ mod tests {
         for _ in 0..3 {
             many.extend(claims(100));
         }
-        assert_eq!(CheckedSignatures::together(many).known.len(), 100);
+        assert_eq!(VerifiedSignatures::check_batch(many).known.len(), 100);
         let few = claims(2);
-        let checked = CheckedSignatures::together(few.clone());
+        let checked = VerifiedSignatures::check_batch(few.clone());
         assert!(checked.known.is_empty() && few.iter().all(|claim| checked.holds(claim)));
     }
 }

@@ -1,4 +1,4 @@
-//! Loads the memory of a batch: one statement, one snapshot. Never locks and never writes.
+//! Loads the facts of a batch: one statement, one snapshot. Never locks and never writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,20 @@ use sqlx::{PgConnection, Row};
 use types::{Address, RawAmount, TxHash};
 use uuid::Uuid;
 
-use super::SigningError;
-use super::facts::{CounterKey, Facts, Prepared, Record, Registered, Remembered};
-use super::judge::FEE_COUNTER;
+use super::signed;
 use crate::audit::{Hash, Head};
-use crate::guard::{Bid, Binding, Entry, PaymentKey, Slot, SlotOwner, State, Terms};
+use crate::guard::{Bid, GuardedPayment, Parties, PaymentKey, Slot, SlotOwner, State, Terms};
+use crate::signing::SigningError;
+use crate::signing::facts::{CounterKey, Facts, KnownPayment, PreparedRequest, Registered, SigningRecord};
+use crate::signing::judge::FEE_COUNTER;
 
-const LOAD: &str = include_str!("../../queries/ledger_load.sql");
-
-/// Loads what the ledger remembers about `batch`, and the head of the log it was true at.
-pub(super) async fn load_in(
+/// Loads what the database holds about `batch`, and the head of the log at which that was true.
+pub(in crate::signing) async fn load_in(
     connection: &mut PgConnection,
-    batch: &[&Prepared],
+    batch: &[&PreparedRequest],
 ) -> Result<(Facts, Head), SigningError> {
     let wanted = wanted_counters(batch);
-    let rows = sqlx::query(LOAD)
+    let rows = sqlx::query(include_str!("../../../queries/ledger_load.sql"))
         .bind(batch.iter().map(|item| item.request.idempotency_key.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.payment.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|item| item.request.job.as_uuid()).collect::<Vec<Uuid>>())
@@ -56,7 +55,7 @@ pub(super) async fn load_in(
 }
 
 /// The counters a batch may charge, with the length of their windows in seconds.
-fn wanted_counters(batch: &[&Prepared]) -> HashMap<CounterKey, i64> {
+fn wanted_counters(batch: &[&PreparedRequest]) -> HashMap<CounterKey, i64> {
     let mut wanted = HashMap::new();
     for item in batch {
         let chain = &item.request.chain;
@@ -82,11 +81,11 @@ fn take_usage(facts: &mut Facts, row: &PgRow) -> Result<(), SigningError> {
     Ok(())
 }
 
-fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), SigningError> {
+fn take_row(facts: &mut Facts, item: &PreparedRequest, row: &PgRow) -> Result<(), SigningError> {
     if let Some(record) = record_of(row)? {
         facts.records.insert(item.request.idempotency_key.clone(), Arc::new(record));
     }
-    if let Some(known) = remembered_of(row)? {
+    if let Some(known) = known_payment_of(row)? {
         facts.payments.insert(item.payment.clone(), known);
     }
     if let Some(payment) = get::<Option<String>>(row, "slot_payment")? {
@@ -99,8 +98,8 @@ fn take_row(facts: &mut Facts, item: &Prepared, row: &PgRow) -> Result<(), Signi
     if let Some(epoch) = get::<Option<i64>>(row, "fence_epoch")? {
         facts.fences.insert(item.request.job, unsigned(epoch, "fence_epoch")?);
     }
-    if let (Some(registered), Some((to, _))) = (registered_of(row)?, item.request.transfer()) {
-        facts.registered.insert((item.request.chain.clone(), to), registered);
+    if let (Some(registered), Some(transfer)) = (registered_of(row)?, item.request.transfer()) {
+        facts.registered.insert((item.request.chain.clone(), transfer.to), registered);
     }
     Ok(())
 }
@@ -115,24 +114,24 @@ fn registered_of(row: &PgRow) -> Result<Option<Registered>, SigningError> {
     }))
 }
 
-fn record_of(row: &PgRow) -> Result<Option<Record>, SigningError> {
+fn record_of(row: &PgRow) -> Result<Option<SigningRecord>, SigningError> {
     let Some(request) = get::<Option<String>>(row, "record_request")? else {
         return Ok(None);
     };
-    Ok(Some(Record {
+    Ok(Some(SigningRecord {
         canonical: request,
         from: parsed(&get::<String>(row, "record_from")?, "from_address")?,
         raw: get(row, "record_raw")?,
-        tx_hash: TxHash(fixed(get(row, "record_tx_hash")?, "tx_hash")?),
+        tx_hash: TxHash::from(fixed(get(row, "record_tx_hash")?, "tx_hash")?),
     }))
 }
 
-fn remembered_of(row: &PgRow) -> Result<Option<Remembered>, SigningError> {
+fn known_payment_of(row: &PgRow) -> Result<Option<KnownPayment>, SigningError> {
     if get::<Option<String>>(row, "payment")?.is_none() {
         return Ok(None);
     }
-    let entry = Entry {
-        binding: Binding {
+    let guarded = GuardedPayment {
+        parties: Parties {
             chain: parsed(&get::<String>(row, "chain")?, "chain")?,
             wallet: parsed(&get::<String>(row, "wallet")?, "wallet")?,
             job: get::<Uuid>(row, "job_id")?.into(),
@@ -148,9 +147,9 @@ fn remembered_of(row: &PgRow) -> Result<Option<Remembered>, SigningError> {
         state: state_of(row)?,
     };
     let hashes: Vec<Vec<u8>> = get(row, "signed")?;
-    let signed = hashes.into_iter().map(|hash| Ok(TxHash(fixed(hash, "tx_hash")?)));
+    let signed = hashes.into_iter().map(|hash| Ok(TxHash::from(fixed(hash, "tx_hash")?)));
     let signed = signed.collect::<Result<Vec<_>, SigningError>>()?;
-    Ok(Some(Remembered { entry, first_paid_at: get(row, "first_paid_at")?, signed }))
+    Ok(Some(KnownPayment { guarded, first_paid_at: get(row, "first_paid_at")?, signed }))
 }
 
 fn terms_of(row: &PgRow) -> Result<Option<Terms>, SigningError> {
@@ -172,7 +171,8 @@ fn slot_of(row: &PgRow) -> Result<Slot, SigningError> {
     match (get::<Option<i64>>(row, "nonce")?, get::<Option<Vec<u8>>>(row, "tron_id")?) {
         (Some(nonce), None) => Ok(Slot::Nonce(unsigned(nonce, "nonce")?)),
         (None, Some(id)) => {
-            Ok(Slot::Transaction { id: TxHash(fixed(id, "tron_id")?), expires_ms: get(row, "expires_ms")? })
+            let id = TxHash::from(fixed(id, "tron_id")?);
+            Ok(Slot::Transaction { id, expires_ms: get(row, "expires_ms")? })
         }
         (Some(_), Some(_)) | (None, None) => Err(SigningError::Corrupt("slot")),
     }
@@ -208,9 +208,4 @@ fn count(number: i32, what: &'static str) -> Result<u32, SigningError> {
 
 fn unsigned(number: i64, what: &'static str) -> Result<u64, SigningError> {
     u64::try_from(number).map_err(|_| SigningError::Corrupt(what))
-}
-
-/// Numbers that reach the database were bounded when they were parsed.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

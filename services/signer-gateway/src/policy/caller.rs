@@ -1,5 +1,5 @@
-//! Who asks, and what its roles let it ask for. The contract lets two services ask for signatures; neither may ask for what is
-//! the other's business, so that a stolen key of one does not reach the other's payments.
+//! Who calls, and for what its roles let it request signatures. The contract lets two services do so; neither may request what
+//! is the other's business, so that a stolen key of one does not reach the other's payments.
 
 use ::rpc::{Caller, Role};
 
@@ -12,20 +12,19 @@ const WORKER_CONTROL: &str = "worker-control";
 
 /// A caller, reduced to what the rules need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub struct SigningCaller {
     name: String,
     payments: bool,
     duties: bool,
 }
 
-impl Asker {
-    /// Somebody who asks for signatures.
+impl SigningCaller {
     pub fn new(caller: &Caller) -> Self {
         let is = |service: &str| caller.has(&Role::Service(service.to_owned()));
         Self { name: caller.name.clone(), payments: is(EXECUTION), duties: is(WORKER_CONTROL) }
     }
 
-    /// Somebody who simulates: a service as itself, a person as whoever may ask.
+    /// A caller of a simulation: a service simulates as itself, a person as whichever service may request it.
     pub fn simulating(caller: &Caller) -> Self {
         match Self::new(caller) {
             Self { name, payments: false, duties: false } => Self { name, payments: true, duties: true },
@@ -33,13 +32,11 @@ impl Asker {
         }
     }
 
-    /// Its name, for the log.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its roles let it ask for this.
-    pub fn may_ask_for(&self, purpose: &Purpose) -> bool {
+    pub fn may_request(&self, purpose: &Purpose) -> bool {
         match purpose {
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::TopUp { .. } => self.payments,
             Purpose::Duty { .. } => self.duties,

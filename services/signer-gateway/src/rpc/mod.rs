@@ -1,9 +1,11 @@
 //! protobuf <-> use cases, nothing else. Each handler identifies, parses, calls, converts.
 
-mod many;
+mod batch;
 mod parse;
 mod show;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,12 @@ use zeroize::Zeroizing;
 use crate::audit::Audit;
 use crate::freeze::Freezes;
 use crate::group::{FreshGroup, Groups};
-use crate::policy::Asker;
+use crate::policy::SigningCaller;
 use crate::signing::{PolicySource, Signing};
 use crate::wallet::Wallets;
 
-pub use show::entry_from_wire;
+pub use show::read_audit_entry;
 
-/// The gRPC face of the gateway.
 #[derive(Debug, Clone)]
 pub struct Gateway {
     groups: Arc<Groups>,
@@ -34,26 +35,27 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The face, and the ledger's task, which must run for it to sign.
+    /// The service, and the ledger's worker, which must run for it to sign.
     pub(crate) fn new(
         pool: PgPool,
         groups: Arc<Groups>,
         policy: PolicySource,
-        patience: Duration,
-    ) -> (Self, crate::signing::Clerk) {
+        timeout: Duration,
+    ) -> (Self, crate::signing::LedgerWorker) {
         let wallets = Wallets::new(pool.clone(), Arc::clone(&groups), policy.clone());
-        let (signing, clerk) =
-            Signing::new(pool.clone(), Arc::clone(&groups), wallets.clone(), policy.clone(), patience);
+        let (signing, worker) =
+            Signing::new(pool.clone(), Arc::clone(&groups), wallets.clone(), policy.clone(), timeout);
         let freezes = Freezes::new(pool.clone(), policy);
         let audit = Audit::new(pool);
-        (Self { groups, signing, wallets, freezes, audit }, clerk)
+        (Self { groups, signing, wallets, freezes, audit }, worker)
     }
 
-    /// The kill switch, whose state somebody has to tell.
     pub(crate) fn freezes(&self) -> Freezes {
         self.freezes.clone()
     }
 }
+
+type Reply<T> = Result<Response<T>, Status>;
 
 fn name<T>(request: &Request<T>) -> Result<String, Status> {
     Ok(::rpc::caller(request)?.name.clone())
@@ -64,37 +66,37 @@ impl SignerService for Gateway {
     async fn sign_transaction(
         &self,
         request: Request<pb::SignTransactionRequest>,
-    ) -> Result<Response<pb::SignTransactionResponse>, Status> {
-        let asker = Asker::new(::rpc::caller(&request)?);
+    ) -> Reply<pb::SignTransactionResponse> {
+        let caller = SigningCaller::new(::rpc::caller(&request)?);
         let parsed = parse::signing_request(request.into_inner())?;
-        let signed = self.signing.sign(&asker, parsed).await.map_err(status::signing)?;
+        let signed = self.signing.sign(&caller, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::signed(signed)))
     }
 
     async fn sign_transactions(
         &self,
         request: Request<pb::SignTransactionsRequest>,
-    ) -> Result<Response<pb::SignTransactionsResponse>, Status> {
-        let asker = Asker::new(::rpc::caller(&request)?);
+    ) -> Reply<pb::SignTransactionsResponse> {
+        let caller = SigningCaller::new(::rpc::caller(&request)?);
         let parsed = parse::signing_requests(request.into_inner())?;
-        let outcomes = many::sign(&self.signing, &asker, parsed).await;
+        let outcomes = batch::sign(&self.signing, &caller, parsed).await;
         Ok(Response::new(pb::SignTransactionsResponse { outcomes }))
     }
 
     async fn simulate_policy(
         &self,
         request: Request<pb::SimulatePolicyRequest>,
-    ) -> Result<Response<pb::SimulatePolicyResponse>, Status> {
-        let asker = Asker::simulating(::rpc::caller(&request)?);
+    ) -> Reply<pb::SimulatePolicyResponse> {
+        let caller = SigningCaller::simulating(::rpc::caller(&request)?);
         let parsed = parse::simulation(request.into_inner())?;
-        let simulation = self.signing.simulate(&asker, parsed).await.map_err(status::signing)?;
+        let simulation = self.signing.simulate(&caller, parsed).await.map_err(status::signing)?;
         Ok(Response::new(show::simulation(simulation)))
     }
 
     async fn create_wallet_group(
         &self,
         request: Request<pb::CreateWalletGroupRequest>,
-    ) -> Result<Response<pb::CreateWalletGroupResponse>, Status> {
+    ) -> Reply<pb::CreateWalletGroupResponse> {
         let caller = name(&request)?;
         let request = request.into_inner();
         let (group_name, purpose) = parse::new_group(&request.name, &request.purpose)?;
@@ -109,7 +111,7 @@ impl SignerService for Gateway {
     async fn import_wallet_group(
         &self,
         request: Request<pb::ImportWalletGroupRequest>,
-    ) -> Result<Response<pb::ImportWalletGroupResponse>, Status> {
+    ) -> Reply<pb::ImportWalletGroupResponse> {
         let caller = name(&request)?;
         let request = request.into_inner();
         let (group_name, purpose) = parse::new_group(&request.name, &request.purpose)?;
@@ -122,7 +124,7 @@ impl SignerService for Gateway {
     async fn list_wallet_groups(
         &self,
         request: Request<pb::ListWalletGroupsRequest>,
-    ) -> Result<Response<pb::ListWalletGroupsResponse>, Status> {
+    ) -> Reply<pb::ListWalletGroupsResponse> {
         name(&request)?;
         let groups = self.groups.list().await.map_err(status::group)?;
         Ok(Response::new(pb::ListWalletGroupsResponse {
@@ -133,7 +135,7 @@ impl SignerService for Gateway {
     async fn derive_addresses(
         &self,
         request: Request<pb::DeriveAddressesRequest>,
-    ) -> Result<Response<pb::DeriveAddressesResponse>, Status> {
+    ) -> Reply<pb::DeriveAddressesResponse> {
         name(&request)?;
         let asked = parse::derivation(&request.into_inner())?;
         let addresses =
@@ -144,7 +146,7 @@ impl SignerService for Gateway {
     async fn register_operation_wallet(
         &self,
         request: Request<pb::RegisterOperationWalletRequest>,
-    ) -> Result<Response<pb::RegisterOperationWalletResponse>, Status> {
+    ) -> Reply<pb::RegisterOperationWalletResponse> {
         let caller = name(&request)?;
         let wallet = parse::operation_wallet(request.into_inner())?;
         self.wallets.register(&caller, &wallet).await.map_err(status::wallet)?;
@@ -154,7 +156,7 @@ impl SignerService for Gateway {
     async fn list_operation_wallets(
         &self,
         request: Request<pb::ListOperationWalletsRequest>,
-    ) -> Result<Response<pb::ListOperationWalletsResponse>, Status> {
+    ) -> Reply<pb::ListOperationWalletsResponse> {
         name(&request)?;
         let wallets = self.wallets.list().await.map_err(status::wallet)?;
         Ok(Response::new(pb::ListOperationWalletsResponse {
@@ -162,10 +164,7 @@ impl SignerService for Gateway {
         }))
     }
 
-    async fn get_status(
-        &self,
-        request: Request<pb::GetStatusRequest>,
-    ) -> Result<Response<pb::GetStatusResponse>, Status> {
+    async fn get_status(&self, request: Request<pb::GetStatusRequest>) -> Reply<pb::GetStatusResponse> {
         name(&request)?;
         let frozen_chains = self.freezes.list().await.map_err(status::freeze)?;
         let head = self.audit.head().await.map_err(status::audit)?;
@@ -177,26 +176,20 @@ impl SignerService for Gateway {
         }))
     }
 
-    async fn unseal(
-        &self,
-        request: Request<pb::UnsealRequest>,
-    ) -> Result<Response<pb::UnsealResponse>, Status> {
+    async fn unseal(&self, request: Request<pb::UnsealRequest>) -> Reply<pb::UnsealResponse> {
         let caller = name(&request)?;
         let key = Zeroizing::new(request.into_inner().unseal_key);
         let groups = self.groups.unseal(&caller, key).await.map_err(status::group)?;
         Ok(Response::new(pb::UnsealResponse { groups: u32::try_from(groups).unwrap_or(u32::MAX) }))
     }
 
-    async fn seal(&self, request: Request<pb::SealRequest>) -> Result<Response<pb::SealResponse>, Status> {
+    async fn seal(&self, request: Request<pb::SealRequest>) -> Reply<pb::SealResponse> {
         let caller = name(&request)?;
         self.groups.seal(&caller).await.map_err(status::group)?;
         Ok(Response::new(pb::SealResponse {}))
     }
 
-    async fn freeze(
-        &self,
-        request: Request<pb::FreezeRequest>,
-    ) -> Result<Response<pb::FreezeResponse>, Status> {
+    async fn freeze(&self, request: Request<pb::FreezeRequest>) -> Reply<pb::FreezeResponse> {
         let caller = name(&request)?;
         let request = request.into_inner();
         let chain = parse::optional_chain(&request.chain)?;
@@ -204,30 +197,23 @@ impl SignerService for Gateway {
         Ok(Response::new(pb::FreezeResponse {}))
     }
 
-    async fn unfreeze(
-        &self,
-        request: Request<pb::UnfreezeRequest>,
-    ) -> Result<Response<pb::UnfreezeResponse>, Status> {
+    async fn unfreeze(&self, request: Request<pb::UnfreezeRequest>) -> Reply<pb::UnfreezeResponse> {
         let caller = name(&request)?;
         let chain = parse::optional_chain(&request.into_inner().chain)?;
         self.freezes.unfreeze(&caller, chain.as_ref()).await.map_err(status::freeze)?;
         Ok(Response::new(pb::UnfreezeResponse {}))
     }
 
-    async fn list_audit(
-        &self,
-        request: Request<pb::ListAuditRequest>,
-    ) -> Result<Response<pb::ListAuditResponse>, Status> {
+    async fn list_audit(&self, request: Request<pb::ListAuditRequest>) -> Reply<pb::ListAuditResponse> {
         name(&request)?;
         let (after, limit) = parse::audit_page(request.get_ref())?;
         let entries = self.audit.list(after, limit).await.map_err(status::audit)?;
-        Ok(Response::new(pb::ListAuditResponse { entries: entries.into_iter().map(show::entry).collect() }))
+        Ok(Response::new(pb::ListAuditResponse {
+            entries: entries.into_iter().map(show::audit_entry).collect(),
+        }))
     }
 
-    async fn verify_audit(
-        &self,
-        request: Request<pb::VerifyAuditRequest>,
-    ) -> Result<Response<pb::VerifyAuditResponse>, Status> {
+    async fn verify_audit(&self, request: Request<pb::VerifyAuditRequest>) -> Reply<pb::VerifyAuditResponse> {
         name(&request)?;
         let check = parse::check(request.get_ref())?;
         let report = self.audit.verify(check).await.map_err(status::audit)?;

@@ -1,4 +1,4 @@
-//! Many signing requests in one call: each keeps its own trace, answer and refusal.
+//! Many signing requests in one call: each keeps its own trace, result and refusal.
 
 use http::{HeaderMap, HeaderValue};
 use proto::signer::v1 as pb;
@@ -7,19 +7,19 @@ use telemetry::propagation;
 use tonic::Status;
 use tracing::Span;
 
-use super::parse::Item;
+use super::parse::BatchItem;
 use super::{show, status};
-use crate::policy::Asker;
+use crate::policy::SigningCaller;
 use crate::signing::Signing;
 
-/// Signs those that can be read, and answers all in their order.
+/// Signs those that can be read, and returns all outcomes in their order.
 pub(super) async fn sign(
     signing: &Signing,
-    asker: &Asker,
-    items: Vec<Item>,
+    caller: &SigningCaller,
+    items: Vec<BatchItem>,
 ) -> Vec<pb::SignTransactionsOutcome> {
     let (mut readable, mut spans, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
-    for Item { request, traceparent } in items {
+    for BatchItem { request, traceparent } in items {
         let span = open(&traceparent);
         spans.push(span.clone());
         match request {
@@ -30,8 +30,8 @@ pub(super) async fn sign(
             Err(refusal) => refusals.push(Some(refusal)),
         }
     }
-    let mut answers = signing.sign_many(asker, readable).await.into_iter();
-    let mut next = || match answers.next() {
+    let mut results = signing.sign_batch(caller, readable).await.into_iter();
+    let mut next = || match results.next() {
         Some(Ok(signed)) => Ok(show::signed(signed)),
         Some(Err(error)) => Err(status::signing(error)),
         None => Err(Status::internal("internal error")),
@@ -43,7 +43,7 @@ pub(super) async fn sign(
     outcomes.collect()
 }
 
-/// A span of the trace the payment belongs to. An empty or broken one begins a trace of its own under the call's span.
+/// A span of the trace the payment belongs to. Without a valid `traceparent` it is a child of the call's own span.
 fn open(traceparent: &str) -> Span {
     let span = tracing::info_span!("signer.sign");
     if let Ok(value) = HeaderValue::from_str(traceparent) {
@@ -54,9 +54,9 @@ fn open(traceparent: &str) -> Span {
 
 const TRACEPARENT: http::HeaderName = http::HeaderName::from_static("traceparent");
 
-fn outcome(answer: Result<pb::SignTransactionResponse, Status>) -> pb::SignTransactionsOutcome {
-    // Under the target of whole calls: each of these is one to whoever follows its trace.
-    let outcome = match answer {
+fn outcome(result: Result<pb::SignTransactionResponse, Status>) -> pb::SignTransactionsOutcome {
+    // Logged under the target of whole calls, because in its own trace each request is a call.
+    let outcome = match result {
         Ok(signed) => {
             tracing::debug!(target: "rpc", tx_hash = signed.tx_hash, code = "OK", "answered");
             Outcome::Signed(signed)
