@@ -1,20 +1,19 @@
-//! What a node's refusal of `eth_getLogs` and its like means. The only place that reads their texts.
+//! What a node's refusal of `eth_getLogs` and similar requests means. The only place that reads error texts of nodes.
 //!
-//! JSON-RPC has no code for "too much": geth, erigon, nethermind, besu, reth and every hosted service word it in their own way,
-//! and some hide it behind a timeout. A text is lower-cased and compared with the table; the first entry that fits decides.
-//! Whatever asks for too much is answered by asking for less, so a wording that is taken for it by mistake costs a few smaller
-//! questions; one that is missed is `Other`, and the range is tried again and finally parked where people see it.
+//! JSON-RPC has no code for "too much": geth, erigon, nethermind, besu, reth and every hosted service use their own words, and
+//! some report a timeout. A text is lower-cased and compared with the table; the first match decides. After "too much" the reader
+//! requests less, so a text that is misread as that costs a few smaller requests. A text that is not known is `Other`; the range
+//! is then retried and finally parked, where operators see it.
 
 use chain::{NodeError, RpcFault};
 
-/// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many blocks, results or bytes for one answer, or too much work: ask for less.
+    /// Too many blocks, results or bytes for one response, or too much work: request less.
     TooMuch,
-    /// Too many questions: ask later, or somebody else.
+    /// Too many requests: retry later, or use another node.
     RateLimited,
-    /// The node is not ready or overloaded: ask later, or somebody else.
+    /// The node is not ready or overloaded: retry later, or use another node.
     Busy,
     /// The node does not have this block, not yet or no longer.
     NotThere,
@@ -25,7 +24,7 @@ pub(crate) enum Refusal {
 
 use Refusal::{Busy, NoSuchMethod, NotThere, RateLimited, TooMuch};
 
-/// In order: what is more particular comes first.
+/// In order: more specific wordings come first.
 const WORDINGS: &[(&str, Refusal)] = &[
     // Results.
     ("query returned more than", TooMuch), // geth forks, Infura: "query returned more than 10000 results"
@@ -91,7 +90,7 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("exceeds block limit", TooMuch),
     ("exceeds the limit of", TooMuch),
     ("query exceeds", TooMuch),
-    // Work. A node that ran out of time over a range may well manage half of it.
+    // Work. A node that ran out of time over a range may manage half of it.
     ("query timeout exceeded", TooMuch), // Infura
     ("query timed out", TooMuch),
     ("query execution was interrupted", TooMuch),
@@ -105,7 +104,7 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("took too long", TooMuch),
     ("timed out", TooMuch),
     ("timeout", TooMuch),
-    // Questions.
+    // Requests.
     ("rate limit", RateLimited),
     ("ratelimit", RateLimited),
     ("too many requests", RateLimited),
@@ -118,7 +117,7 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("quota", RateLimited),
     ("capacity exceeded", RateLimited),
     ("limit exceeded", RateLimited), // after every limit that names its kind
-    // Blocks that are not there.
+    // Missing blocks.
     ("beyond current head block", NotThere), // erigon, bor: "block range extends beyond current head block" is caught above
     ("header not found", NotThere),
     ("block not found", NotThere),
@@ -155,7 +154,7 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("method is not", NoSuchMethod),
 ];
 
-/// Wordings that hold one of the table's but mean something else.
+/// Wordings that contain one of the table but mean something else.
 const EXCEPTIONS: &[(&str, Refusal)] = &[
     ("block range extends beyond current head", NotThere),
     ("invalid block range params", NotThere),
@@ -165,7 +164,7 @@ const EXCEPTIONS: &[(&str, Refusal)] = &[
 
 /// What an error object means.
 pub(crate) fn refusal(fault: &RpcFault) -> Refusal {
-    // The two codes that everybody keeps to.
+    // The two codes that all nodes use alike.
     match fault.code {
         -32601 => return NoSuchMethod,
         -32005 if fault.message.is_empty() => return RateLimited,
@@ -180,11 +179,11 @@ pub(crate) fn refusal(fault: &RpcFault) -> Refusal {
     found.map_or(Refusal::Other, |(_, meaning)| *meaning)
 }
 
-/// What any failure means, the line's own included.
+/// What any failure means, including those of the connection.
 pub(crate) fn failure(error: &NodeError) -> Refusal {
     match error {
         NodeError::Rpc(fault) => refusal(fault),
-        // A node or its proxy that gives up on a large answer does it in one of these ways.
+        // A node or its proxy that gives up on a large response reports one of these.
         NodeError::Timeout { .. } => TooMuch,
         NodeError::Http { status: 413 | 504 | 524 | 408 } => TooMuch,
         NodeError::Http { status: 429 } => RateLimited,

@@ -1,20 +1,20 @@
-//! Reading: one collector per slot, `concurrency` slots per source, all sources of the store.
+//! Reading: `concurrency` collectors per source, for all sources of the store.
 //!
 //! ```text
 //! collector   the five stages of one range; `tick()` is one round
 //! fault       why a range was not read
-//! gathered    a range while it is read
-//! guard       reorganisations found
-//! lease       a range held while it is read
-//! runner      the slots of one source
+//! lease       renews the lease of a range while it is read
+//! partial     a range while it is read
+//! reorg       detects reorganisations
+//! runner      the collectors of one source
 //! supervisor  which sources run
 //! ```
 
 mod collector;
 mod fault;
-mod gathered;
-mod guard;
 mod lease;
+mod partial;
+mod reorg;
 mod runner;
 mod supervisor;
 

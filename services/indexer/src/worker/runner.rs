@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use worker::{Tick as _, Ticked};
 
-use super::collector::{Collector, Reading};
+use super::collector::{Collector, SourceContext};
 use super::fault::Fatal;
 use crate::config::CollectConfig;
 use crate::node::{CheckError, Nodes, Reader};
@@ -35,7 +35,7 @@ pub(super) async fn run(
     let slots = if source.spec.concurrency == 0 { config.concurrency } else { source.spec.concurrency };
     let reader = Reader::new(&source, nodes, batch, config.verify);
     tracing::info!(source = source.name(), slots, batch, "reading");
-    let reading = Arc::new(Reading::new(&store, source.clone(), reader, batch));
+    let reading = Arc::new(SourceContext::new(&store, source.clone(), reader, batch));
     let mut tasks = JoinSet::new();
     for slot in 0..slots {
         let name = format!("{worker}/{slot}");

@@ -1,4 +1,4 @@
-//! Which sources run in this process: all of the store that are not paused, as they are added and changed.
+//! Which sources run in this process: all sources of the store that are not paused, as they are added and changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

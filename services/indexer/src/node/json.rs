@@ -1,9 +1,8 @@
-//! The parts of nodes' JSON that are read. A node's extra fields are nobody's business here.
+//! The parts of nodes' JSON that are read; other fields are ignored.
 
 use alloy_primitives::{Address, B256, Bloom, Bytes, U64};
 use serde::Deserialize;
 
-/// A block as far as its place, its time and its bloom go.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Header {
@@ -46,10 +45,10 @@ impl Header {
     }
 }
 
-/// A log in a block. Pending logs have no place and are refused as unreadable.
+/// A log in a block. Pending logs have no block and are refused as malformed.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WireLog {
+pub(crate) struct NodeLog {
     pub(crate) address: Address,
     pub(crate) topics: Vec<B256>,
     pub(crate) data: Bytes,
@@ -62,7 +61,7 @@ pub(crate) struct WireLog {
     pub(crate) removed: bool,
 }
 
-impl WireLog {
+impl NodeLog {
     pub(crate) fn block(&self) -> u64 {
         self.block_number.to()
     }
@@ -71,7 +70,7 @@ impl WireLog {
         u32::try_from(self.log_index).unwrap_or(u32::MAX)
     }
 
-    /// Where it stands in the chain.
+    /// Its position in the chain.
     pub(crate) fn place(&self) -> (u64, u32) {
         (self.block(), self.index())
     }
@@ -91,18 +90,16 @@ impl WireLog {
     }
 }
 
-/// A receipt as far as its logs go.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WireReceipt {
+pub(super) struct Receipt {
     pub(super) block_hash: B256,
     #[serde(default)]
-    pub(super) logs: Vec<WireLog>,
+    pub(super) logs: Vec<NodeLog>,
 }
 
-/// A block as far as its transactions' hashes go.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct WireBody {
+pub(super) struct BlockBody {
     pub(super) hash: B256,
     pub(super) transactions: Vec<B256>,
 }

@@ -1,8 +1,12 @@
 //! Events in MongoDB.
 //!
-//! Fresh ranges are inserted without order, the fastest way in. Of ranges that were tried before, what is stored is read back
-//! and compared, which costs a fraction of writing it again: only what is missing or differs is written. Ranges that are not
-//! final are replaced as a whole, within the transaction that ends them.
+//! Events of a new range are inserted unordered, which is fastest. For a range that was tried before, stored events are read back
+//! and compared, which is much cheaper than writing them again: only missing or different ones are written. Ranges that are not
+//! final are replaced as a whole, within the transaction that completes them.
+
+mod list;
+
+pub(crate) use list::{EventQuery, FeeQuery};
 
 use std::ops::RangeInclusive;
 
@@ -14,41 +18,41 @@ use mongodb::bson::{
 };
 use serde::Serialize;
 
-use super::document::{Batch, EventDoc, FeeDoc, highest, lowest, parts_of};
+use crate::event::document::{Batch, EventDoc, FeeDoc, highest, lowest, parts_of};
 use crate::source::Source;
 use crate::store::{Store, StoreError, Tx};
 
-/// Documents in one request: about two megabytes.
+/// Documents per request: about two megabytes.
 const CHUNK: usize = 5_000;
 
-pub(super) const FEES: &str = "feeEvents";
-pub(super) const EVENTS: &str = "events";
+const FEES: &str = "feeEvents";
+const EVENTS: &str = "events";
 
 #[derive(Debug, Clone)]
 pub(crate) struct EventRepo {
-    pub(super) store: Store,
+    store: Store,
 }
 
-/// Where a source's events lie: collection, first part of their ids, and what else tells them from others there.
+/// Where a source's events are stored: the collection, the first part of their ids, and the contract if others share both.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) collection: &'static str,
-    pub(super) scope: u64,
-    pub(super) contract: Option<String>,
+struct Location {
+    collection: &'static str,
+    scope: u64,
+    contract: Option<String>,
 }
 
-pub(super) fn place(source: &Source) -> Place {
+fn location(source: &Source) -> Location {
     if source.shape.is_fees_collected() {
         let contract = source.contract.map(|c| format!("{c:#x}"));
-        Place { collection: FEES, scope: source.chain_id(), contract }
+        Location { collection: FEES, scope: source.chain_id(), contract }
     } else {
-        Place { collection: EVENTS, scope: u64::from(source.number), contract: None }
+        Location { collection: EVENTS, scope: u64::from(source.number), contract: None }
     }
 }
 
-impl Place {
+impl Location {
     /// The filter for events of these blocks.
-    pub(super) fn blocks(&self, blocks: &RangeInclusive<u64>) -> Document {
+    fn blocks(&self, blocks: &RangeInclusive<u64>) -> Document {
         let ids =
             doc! { "$gte": lowest(self.scope, *blocks.start()), "$lte": highest(self.scope, *blocks.end()) };
         let mut filter = doc! { "_id": ids };
@@ -72,7 +76,7 @@ impl EventRepo {
         self.store.collection(EVENTS)
     }
 
-    /// Stores events of a range that nobody tried before.
+    /// Stores events of a range that was never tried before.
     pub(crate) async fn insert(&self, batch: &Batch) -> Result<(), StoreError> {
         match batch {
             Batch::Fees(fees) => insert(&self.fees(), fees).await,
@@ -80,37 +84,37 @@ impl EventRepo {
         }
     }
 
-    /// Stores events of a range some of which may be there.
+    /// Stores events of which some may be stored already.
     pub(crate) async fn replace(&self, batch: &Batch) -> Result<(), StoreError> {
         match batch {
-            Batch::Fees(fees) => self.mend(FEES, fees).await,
-            Batch::Events(events) => self.mend(EVENTS, events).await,
+            Batch::Fees(fees) => self.write_differences(FEES, fees).await,
+            Batch::Events(events) => self.write_differences(EVENTS, events).await,
         }
     }
 
-    async fn mend<T: Serialize>(&self, collection: &str, documents: &[T]) -> Result<(), StoreError> {
+    async fn write_differences<T: Serialize>(
+        &self,
+        collection: &str,
+        documents: &[T],
+    ) -> Result<(), StoreError> {
         let rows = self.store.collection::<RawDocumentBuf>(collection);
         for chunk in documents.chunks(CHUNK) {
             let wanted: Result<Vec<RawDocumentBuf>, _> = chunk.iter().map(to_raw_document_buf).collect();
             let wanted = wanted.map_err(|error| StoreError::Damaged(error.to_string()))?;
-            let Difference { missing, other } = difference(&rows, wanted).await?;
+            let Difference { missing, changed } = difference(&rows, wanted).await?;
             insert(&rows, &missing).await?;
-            if other.is_empty() {
+            if changed.is_empty() {
                 continue;
             }
-            tracing::warn!(
-                collection,
-                events = other.len(),
-                "events were stored otherwise; they are replaced"
-            );
-            let updates = other.iter().map(update).collect::<Result<Vec<Document>, _>>()?;
+            tracing::warn!(collection, events = changed.len(), "stored events differ; they are replaced");
+            let updates = changed.iter().map(update).collect::<Result<Vec<Document>, _>>()?;
             self.store.command(doc! { "update": collection, "updates": updates, "ordered": false }).await?;
         }
         Ok(())
     }
 
-    /// Puts a batch in place of everything stored for these blocks, within `tx`.
-    pub(crate) async fn exchange_in(
+    /// Replaces everything stored for these blocks by a batch.
+    pub(crate) async fn replace_in(
         &self,
         tx: &mut Tx,
         source: &Source,
@@ -124,15 +128,14 @@ impl EventRepo {
         }
     }
 
-    /// Deletes the events of these blocks, within `tx`.
     pub(crate) async fn delete_in(
         &self,
         tx: &mut Tx,
         source: &Source,
         blocks: RangeInclusive<u64>,
     ) -> Result<u64, StoreError> {
-        let place = place(source);
-        tx.delete_many(&self.store.collection(place.collection), place.blocks(&blocks)).await
+        let location = location(source);
+        tx.delete_many(&self.store.collection(location.collection), location.blocks(&blocks)).await
     }
 
     /// Number and hash of the blocks from `from` up to, not including, `before` that have events; newest first.
@@ -143,10 +146,10 @@ impl EventRepo {
         before: u64,
     ) -> Result<Vec<(u64, B256)>, StoreError> {
         let Some(last) = before.checked_sub(1).filter(|last| *last >= from) else { return Ok(Vec::new()) };
-        let place = place(source);
-        let ids = self.store.collection::<Document>(place.collection);
+        let location = location(source);
+        let ids = self.store.collection::<Document>(location.collection);
         let mut ids = ids
-            .find(place.blocks(&(from..=last)))
+            .find(location.blocks(&(from..=last)))
             .projection(doc! { "_id": 1 })
             .sort(doc! { "_id": -1 })
             .batch_size(10_000)
@@ -162,18 +165,18 @@ impl EventRepo {
         Ok(blocks)
     }
 
-    /// Makes the indexes that filters by address and parameter need. Done once a source has caught up for the first time: while
-    /// history is read they would halve the rate.
+    /// Builds the indexes for filters by address and parameter. This happens once a source has caught up for the first time,
+    /// because they would halve the rate while history is read.
     pub(crate) async fn build_indexes(&self, source: &Source) -> Result<(), StoreError> {
-        let place = place(source);
-        let fields: Vec<String> = if place.collection == FEES {
+        let location = location(source);
+        let fields: Vec<String> = if location.collection == FEES {
             vec!["integrator".to_owned(), "token".to_owned()]
         } else {
             let contract = source.contract.is_none().then(|| "contractAddress".to_owned());
             source.shape.indexed().map(|param| format!("params.{}", param.name)).chain(contract).collect()
         };
         for field in fields {
-            self.store.build_index(place.collection, doc! { field: 1, "_id": -1 }).await?;
+            self.store.build_index(location.collection, doc! { field: 1, "_id": -1 }).await?;
         }
         Ok(())
     }
@@ -185,7 +188,7 @@ async fn insert<T: Serialize + Send + Sync>(
 ) -> Result<(), StoreError> {
     for chunk in documents.chunks(CHUNK) {
         match collection.insert_many(chunk).ordered(false).await {
-            // The driver may repeat a request whose answer was lost; what is there under an id is the same event.
+            // The driver may repeat a request whose reply was lost; a document with the same id is the same event.
             Err(error) if crate::store::is_duplicate_key(&error) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => {}
@@ -194,21 +197,21 @@ async fn insert<T: Serialize + Send + Sync>(
     Ok(())
 }
 
-/// What has to be written so that the store holds certain documents.
+/// The documents that have to be written.
 struct Difference {
     missing: Vec<RawDocumentBuf>,
     /// Stored under the same id with other contents.
-    other: Vec<RawDocumentBuf>,
+    changed: Vec<RawDocumentBuf>,
 }
 
-/// Compares documents with what is stored under their ids, byte by byte, in one walk over both.
+/// Compares documents byte by byte with those stored under their ids, in one pass over both.
 async fn difference(
     rows: &Collection<RawDocumentBuf>,
     mut wanted: Vec<RawDocumentBuf>,
 ) -> Result<Difference, StoreError> {
-    // In chain order already, which is the order of ids; the walk below must not depend on it.
+    // They arrive in chain order, which is the order of ids, but the pass below must not depend on that.
     wanted.sort_by(|a, b| id(a).cmp(id(b)));
-    let mut found = Difference { missing: Vec::new(), other: Vec::new() };
+    let mut found = Difference { missing: Vec::new(), changed: Vec::new() };
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(found) };
     let ids = doc! { "$gte": binary(id(first)), "$lte": binary(id(last)) };
     let stored = rows.find(doc! { "_id": ids }).sort(doc! { "_id": 1 });
@@ -222,14 +225,14 @@ async fn difference(
         if let Some(known) = wanted.next_if(|next| id(next) == id(row))
             && known.as_bytes() != row.as_bytes()
         {
-            found.other.push(known);
+            found.changed.push(known);
         }
     }
     found.missing.extend(wanted);
     Ok(found)
 }
 
-/// Every document of ours begins with a binary id.
+/// Every event has a binary id.
 fn id(document: &RawDocument) -> &[u8] {
     document.get_binary("_id").map_or(&[], |id| id.bytes)
 }

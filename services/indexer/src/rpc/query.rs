@@ -1,154 +1,30 @@
-//! protobuf <-> app, nothing else.
+//! Reads list requests: filters, bounds, page sizes and page tokens.
 
 use alloy_primitives::hex;
 use mongodb::bson::Bson;
 use proto::indexer::v1 as pb;
-use proto::indexer::v1::indexer_service_server::IndexerService;
-use rpc::Draining;
 use rpc::page::{self, Filter};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-use crate::convert;
-use crate::event::{EventQuery, EventRepo, FeeQuery};
-use crate::progress::Progressing;
-use crate::source::{Source, SourceApp};
-use crate::store::Store;
-use crate::watch::Watchers;
+use crate::event::{EventQuery, FeeQuery};
+use crate::source::{self, Source};
 
 const DEFAULT_PAGE: u32 = 100;
 const MAX_PAGE: u32 = 500;
 
-/// Answers the indexer's methods.
-#[derive(Debug)]
-pub(crate) struct IndexerRpc {
-    sources: SourceApp,
-    events: EventRepo,
-    progress: Progressing,
-    watchers: Watchers,
-}
-
-impl IndexerRpc {
-    pub(crate) fn new(store: &Store, watchers: Watchers) -> Self {
-        Self {
-            sources: SourceApp::new(store.clone()),
-            events: EventRepo::new(store.clone()),
-            progress: Progressing::new(store.clone()),
-            watchers,
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl IndexerService for IndexerRpc {
-    type WatchEventsStream = ReceiverStream<Result<pb::WatchEventsResponse, Status>>;
-
-    async fn add_source(
-        &self,
-        request: Request<pb::AddSourceRequest>,
-    ) -> Result<Response<pb::AddSourceResponse>, Status> {
-        let source =
-            request.into_inner().source.ok_or_else(|| rpc::error::invalid("source", "is missing"))?;
-        let stored = self.sources.add(convert::spec(source)).await?;
-        Ok(Response::new(pb::AddSourceResponse { source: Some(convert::source(&stored)) }))
-    }
-
-    async fn list_sources(
-        &self,
-        _: Request<pb::ListSourcesRequest>,
-    ) -> Result<Response<pb::ListSourcesResponse>, Status> {
-        let sources = self.sources.list().await?.iter().map(convert::source).collect();
-        Ok(Response::new(pb::ListSourcesResponse { sources }))
-    }
-
-    async fn list_fee_events(
-        &self,
-        request: Request<pb::ListFeeEventsRequest>,
-    ) -> Result<Response<pb::ListFeeEventsResponse>, Status> {
-        let request = request.into_inner();
-        let (query, filter) = fee_query(&request)?;
-        let size = size(request.page_size)?;
-        let after = position(filter, &request.page_token)?;
-        let page = self.events.list_fees(&query, after, size).await?;
-        let next_page_token = token(filter, page.next.as_deref());
-        let events = page.items.into_iter().map(convert::fee).collect();
-        Ok(Response::new(pb::ListFeeEventsResponse { events, next_page_token }))
-    }
-
-    async fn list_events(
-        &self,
-        request: Request<pb::ListEventsRequest>,
-    ) -> Result<Response<pb::ListEventsResponse>, Status> {
-        let request = request.into_inner();
-        if request.source.is_empty() {
-            return Err(rpc::error::invalid("source", "is missing"));
-        }
-        let source = self.sources.get(&request.source).await?;
-        let (query, filter) = event_query(&source, &request)?;
-        let size = size(request.page_size)?;
-        let after = position(filter, &request.page_token)?;
-        let page = self.events.list(&source, &query, after, size).await?;
-        let next_page_token = token(filter, page.next.as_deref());
-        let events = page.items.into_iter().map(|stored| convert::event(&source, stored)).collect();
-        Ok(Response::new(pb::ListEventsResponse { events, next_page_token }))
-    }
-
-    async fn watch_events(
-        &self,
-        request: Request<pb::WatchEventsRequest>,
-    ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let draining = Draining::of(&request);
-        let request = request.into_inner();
-        let source = self.sources.get(&request.source).await?;
-        let stream = self.watchers.watch(source, &request, draining).await?;
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn get_progress(
-        &self,
-        request: Request<pb::GetProgressRequest>,
-    ) -> Result<Response<pb::GetProgressResponse>, Status> {
-        let name = request.into_inner().source;
-        let sources =
-            if name.is_empty() { self.sources.list().await? } else { vec![self.sources.get(&name).await?] };
-        Ok(Response::new(pb::GetProgressResponse { sources: self.progress.of(&sources).await? }))
-    }
-
-    async fn add_source_addresses(
-        &self,
-        request: Request<pb::AddSourceAddressesRequest>,
-    ) -> Result<Response<pb::AddSourceAddressesResponse>, Status> {
-        let request = request.into_inner();
-        let (added, addresses, from_block) =
-            self.sources.add_addresses(&request.source, &request.addresses).await?;
-        let added = u32::try_from(added).unwrap_or(u32::MAX);
-        Ok(Response::new(pb::AddSourceAddressesResponse { added, addresses, from_block }))
-    }
-
-    async fn requeue_range(
-        &self,
-        request: Request<pb::RequeueRangeRequest>,
-    ) -> Result<Response<pb::RequeueRangeResponse>, Status> {
-        let request = request.into_inner();
-        let source = self.sources.get(&request.source).await?;
-        let requeued = self.progress.requeue(&source, request.from_block).await?;
-        Ok(Response::new(pb::RequeueRangeResponse { requeued }))
-    }
-}
-
-fn size(asked: u32) -> Result<u32, Status> {
-    match asked {
+pub(super) fn page_size(requested: u32) -> Result<u32, Status> {
+    match requested {
         0 => Ok(DEFAULT_PAGE),
         size if size <= MAX_PAGE => Ok(size),
         _ => Err(rpc::error::invalid("page_size", format!("must be at most {MAX_PAGE}"))),
     }
 }
 
-fn token(filter: Filter, next: Option<&[u8]>) -> String {
+pub(super) fn token(filter: Filter, next: Option<&[u8]>) -> String {
     next.map(|id| page::encode(filter, &[&hex::encode(id)])).unwrap_or_default()
 }
 
-fn position(filter: Filter, token: &str) -> Result<Option<Vec<u8>>, Status> {
+pub(super) fn position(filter: Filter, token: &str) -> Result<Option<Vec<u8>>, Status> {
     let bad = || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
     match page::decode::<1>(filter, token)? {
         None => Ok(None),
@@ -158,14 +34,16 @@ fn position(filter: Filter, token: &str) -> Result<Option<Vec<u8>>, Status> {
     }
 }
 
-/// An address in a filter, as it is stored.
+/// An address as it is stored: lower-case hex.
+fn stored_address(text: &str) -> Result<String, String> {
+    source::address(text).map(hex::encode_prefixed)
+}
+
 fn address(field: &str, text: &str) -> Result<Option<String>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
-    let parsed = types::Address::parse(types::AddressFormat::Evm, text);
-    let parsed = parsed.map_err(|error| rpc::error::invalid(field, error.to_string()))?;
-    Ok(Some(parsed.to_string().to_lowercase()))
+    stored_address(text).map(Some).map_err(|problem| rpc::error::invalid(field, problem))
 }
 
 fn bounds(from: u64, to: u64) -> Result<Option<u64>, Status> {
@@ -176,10 +54,10 @@ fn bounds(from: u64, to: u64) -> Result<Option<u64>, Status> {
     }
 }
 
-fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, Filter), Status> {
+pub(super) fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, Filter), Status> {
     let bounded = request.from_block > 0 || request.to_block > 0;
     if bounded && request.chain_id == 0 {
-        return Err(rpc::error::invalid("chain_id", "is needed where blocks are named"));
+        return Err(rpc::error::invalid("chain_id", "is required with from_block or to_block"));
     }
     let query = FeeQuery {
         chain_id: (request.chain_id > 0).then_some(request.chain_id),
@@ -201,7 +79,10 @@ fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, Filter), S
     Ok((query, filter))
 }
 
-fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(EventQuery, Filter), Status> {
+pub(super) fn event_query(
+    source: &Source,
+    request: &pb::ListEventsRequest,
+) -> Result<(EventQuery, Filter), Status> {
     let time = |field: &str, at: &Option<prost_types::Timestamp>| {
         at.as_ref()
             .map(proto::time::datetime)
@@ -240,7 +121,7 @@ fn event_query(source: &Source, request: &pb::ListEventsRequest) -> Result<(Even
     Ok((query, Filter::of("events", &values)))
 }
 
-/// A filter by an indexed parameter: the stored field and the value in its stored form.
+/// A filter by an indexed parameter: the stored field, and the value in its stored form.
 fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, Bson), Status> {
     let field = format!("parameters.{name}");
     let place = source.shape.params.iter().position(|param| param.name == name);
@@ -260,14 +141,11 @@ fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, Bson),
     Ok((format!("params.{name}"), stored))
 }
 
-/// The value of a topic as it is stored.
+/// The value of a topic in its stored form.
 fn topic(ty: &str, value: &str) -> Result<Bson, String> {
     let whole = |ty: &str| !ty.ends_with(']') && (ty.starts_with("uint") || ty.starts_with("int"));
     Ok(match ty {
-        "address" => {
-            let parsed = types::Address::parse(types::AddressFormat::Evm, value);
-            Bson::String(parsed.map_err(|error| error.to_string())?.to_string().to_lowercase())
-        }
+        "address" => Bson::String(stored_address(value)?),
         "bool" => Bson::Boolean(value.parse().map_err(|_| "is neither `true` nor `false`".to_owned())?),
         ty if whole(ty) => {
             let signed = value.parse::<alloy_primitives::I256>().map(|number| number.to_string());
@@ -276,7 +154,7 @@ fn topic(ty: &str, value: &str) -> Result<Bson, String> {
                 .map_err(|_| "is not a whole number".to_owned())?;
             Bson::String(number)
         }
-        // Bytes of a fixed length, and hashes of what is longer than a word.
+        // Bytes of a fixed length, and hashes of values that are longer than a word.
         ty => {
             let length = ty.strip_prefix("bytes").and_then(|length| length.parse().ok()).unwrap_or(32);
             let bytes = hex::decode(value).ok().filter(|bytes| bytes.len() == length);

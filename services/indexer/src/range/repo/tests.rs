@@ -1,5 +1,5 @@
-use super::super::{Advance, Ledger};
 use super::*;
+use crate::range::{Advance, Ledger, Status};
 use crate::source::testing::deposits;
 use crate::store::testing::store;
 
@@ -11,26 +11,26 @@ fn owner(worker: &str, lease_ms: u64) -> Owner {
 
 async fn claim(ranges: &RangeRepo, lease_ms: u64) -> Job {
     match ranges.claim_next("deposits", &owner("first", lease_ms), 10, 100).await.unwrap() {
-        Claimed::Range(job) => *job,
+        ClaimOutcome::Range(job) => *job,
         other => panic!("{other:?}"),
     }
 }
 
 fn boundary(address_version: i64) -> Boundary {
+    let (from_hash, to_hash) = ("a".to_owned(), "b".to_owned());
     Boundary {
-        parent_hash: String::new(),
-        from_hash: "a".to_owned(),
-        to_hash: "b".to_owned(),
+        from_hash,
+        to_hash,
         from_time: 1,
         to_time: 2,
         count: 3,
-        hashes: Vec::new(),
         address_version,
+        ..Boundary::default()
     }
 }
 
 #[tokio::test]
-async fn only_who_holds_a_range_can_cut_it() {
+async fn only_the_worker_that_has_a_range_can_shorten_it() {
     let (store, source) = (store().await, deposits());
     let ranges = RangeRepo::new(store);
     ranges.seed(&source).await.unwrap();
@@ -41,15 +41,15 @@ async fn only_who_holds_a_range_can_cut_it() {
     })
     .await;
     assert!(!ranges.shorten(&lost, 4).await.unwrap());
-    assert_eq!(ranges.job("deposits", 5).await.unwrap(), None, "a range that nobody cut has no rest");
+    assert_eq!(ranges.job("deposits", 5).await.unwrap(), None, "a range that was not shortened has no rest");
     assert_eq!(ranges.job("deposits", 0).await.unwrap().map(|job| job.to), Some(9));
 
     assert!(ranges.shorten(&held, 4).await.unwrap());
     let rest = ranges.job("deposits", 5).await.unwrap().unwrap();
-    assert_eq!((rest.to, rest.status), (9, super::super::Status::Pending));
+    assert_eq!((rest.to, rest.status), (9, Status::Pending));
     assert!(rest.tried_before(), "an attempt at the whole may have stored some of it");
     assert_eq!(ranges.job("deposits", 0).await.unwrap().map(|job| job.to), Some(4));
-    // The answer may be lost: once more is the same.
+    // The reply may be lost; repeating the call gives the same result.
     assert!(ranges.shorten(&held, 4).await.unwrap());
     assert_eq!(claim(&ranges, 60_000).await.from, 10, "the cursor is behind both parts");
 }
@@ -62,9 +62,9 @@ async fn a_range_above_the_head_waits_until_the_head_is_there() {
     let below = claim(&ranges, 60_000).await;
     let above = claim(&ranges, 60_000).await;
     for job in [&below, &above] {
-        let back =
-            GivenBack { error: "behind".to_owned(), pause_ms: 0, counts: false, parked: false, exact: false };
-        assert!(ranges.give_back(job, &back).await.unwrap());
+        let release =
+            Release { error: "behind".to_owned(), pause_ms: 0, counts: false, parked: false, exact: false };
+        assert!(ranges.release(job, &release).await.unwrap());
     }
     let second = owner("second", 60_000);
     let claimed = ranges.claim_again("deposits", &second, above.from - 1).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_range_above_the_head_waits_until_the_head_is_there() {
 }
 
 #[tokio::test]
-async fn the_run_passes_no_range_that_was_read_before_an_address_came() {
+async fn the_run_passes_no_range_that_was_read_before_an_address_was_added() {
     let (store, source) = (store().await, deposits());
     let (ranges, ledger) = (RangeRepo::new(store.clone()), Ledger::new(store.clone()));
     ranges.seed(&source).await.unwrap();
@@ -83,12 +83,12 @@ async fn the_run_passes_no_range_that_was_read_before_an_address_came() {
     let mut tx = store.begin().await.unwrap();
     assert!(ranges.complete_in(&mut tx, &job, &boundary(0)).await.unwrap());
     tx.commit().await.unwrap();
-    // Somebody has looked at the ledger and is about to push the run when addresses come.
-    let looked = ranges.cursor("deposits").await.unwrap().unwrap();
+    // A worker has read the ledger and is about to move the run when addresses are added.
+    let stale = ranges.cursor("deposits").await.unwrap().unwrap();
     let call = ranges.begin_adding("deposits").await.unwrap();
     assert_eq!(ranges.end_adding("deposits", call).await.unwrap(), Some(0));
-    assert!(!ledger.push(&looked, 10, Some("b".to_owned()), 3).await.unwrap());
-    // Who looks now finds a range to be read again.
+    assert!(!ranges.move_run(&stale, 10, Some("b".to_owned()), 3).await.unwrap());
+    // A worker that reads the ledger now finds a range to be read again.
     assert_eq!(ledger.advance(&source).await.unwrap(), Advance::Unmoved);
     let again = ranges.claim_again("deposits", &owner("second", 60_000), 100).await.unwrap().unwrap();
     assert_eq!((again.from, again.exact), (0, true));
@@ -100,7 +100,7 @@ async fn the_run_passes_no_range_that_was_read_before_an_address_came() {
 }
 
 #[tokio::test]
-async fn what_is_noted_of_a_range_is_not_noted_of_the_one_opened_in_its_place() {
+async fn what_is_recorded_of_a_range_is_not_recorded_of_the_one_reopened_in_its_place() {
     let (store, source) = (store().await, deposits());
     let ranges = RangeRepo::new(store.clone());
     ranges.seed(&source).await.unwrap();
@@ -108,13 +108,10 @@ async fn what_is_noted_of_a_range_is_not_noted_of_the_one_opened_in_its_place() 
     let mut tx = store.begin().await.unwrap();
     assert!(ranges.complete_in(&mut tx, &job, &boundary(0)).await.unwrap());
     tx.commit().await.unwrap();
-    let cursor = ranges.cursor("deposits").await.unwrap().unwrap();
     let jobs = ranges.jobs_from("deposits", 0, 10).await.unwrap();
     let mut tx = store.begin().await.unwrap();
-    assert_eq!(ranges.reopen_in(&mut tx, doc! { "_id": &job.id }).await.unwrap(), 1);
+    assert!(ranges.reopen_in(&mut tx, &jobs[0]).await.unwrap());
     tx.commit().await.unwrap();
-    let notes = super::super::ledger::notes(&cursor, jobs);
-    assert_eq!(notes.len(), 1);
-    store.command(doc! { "update": "blockJobs", "updates": notes, "ordered": false }).await.unwrap();
+    assert!(!ranges.record_events_before(&[(jobs[0].clone(), 0)]).await.unwrap());
     assert_eq!(ranges.job("deposits", 0).await.unwrap().unwrap().before, None);
 }

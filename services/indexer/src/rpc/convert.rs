@@ -1,4 +1,4 @@
-//! Stored events <-> what callers see.
+//! Converts sources and stored events to and from protobuf.
 
 use alloy_primitives::Address;
 use mongodb::bson::{Bson, DateTime};
@@ -8,46 +8,36 @@ use proto::indexer::v1 as pb;
 use crate::event::{EventDoc, FeeDoc, Stored, parts_of};
 use crate::source::{Source, SourceSpec};
 
-/// An address with its checksum; anything else as it is.
+/// An address with its checksum; any other text unchanged.
 pub(crate) fn checksummed(lower: &str) -> String {
     lower.parse::<Address>().map_or_else(|_| lower.to_owned(), |address| address.to_checksum(None))
 }
 
-pub(crate) fn iso(time: DateTime) -> String {
-    time.try_to_rfc3339_string().unwrap_or_default()
-}
-
 fn time(at: DateTime) -> prost_types::Timestamp {
-    let ms = at.timestamp_millis();
-    let nanos = i32::try_from(ms.rem_euclid(1000)).unwrap_or(0) * 1_000_000;
-    prost_types::Timestamp { seconds: ms.div_euclid(1000), nanos }
+    let at = chrono::DateTime::from_timestamp_millis(at.timestamp_millis());
+    proto::time::timestamp(at.unwrap_or_default())
 }
 
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
-}
-
-fn block_hash(id: &mongodb::bson::Binary) -> String {
+pub(crate) fn block_hash(id: &mongodb::bson::Binary) -> String {
     parts_of(&id.bytes).map(|(_, _, hash, _)| hash.to_string()).unwrap_or_default()
 }
 
 pub(crate) fn fee(doc: FeeDoc) -> pb::FeeEvent {
     pb::FeeEvent {
-        chain_id: unsigned(doc.chain_id),
+        chain_id: doc.chain_id,
         contract_address: checksummed(&doc.contract_address),
         token: checksummed(&doc.token),
         integrator: checksummed(&doc.integrator),
         integrator_fee: doc.integrator_fee,
         lifi_fee: doc.lifi_fee,
-        block_number: unsigned(doc.block_number),
+        block_number: doc.block_number,
         block_hash: block_hash(&doc.id),
         block_time: Some(time(doc.block_time)),
         transaction_hash: doc.transaction_hash,
-        log_index: u32::try_from(doc.log_index).unwrap_or(u32::MAX),
+        log_index: doc.log_index,
     }
 }
 
-/// An event of any source, whichever document holds it.
 pub(crate) fn event(source: &Source, stored: Stored) -> pb::Event {
     match stored {
         Stored::Fee(doc) => {
@@ -59,18 +49,18 @@ pub(crate) fn event(source: &Source, stored: Stored) -> pb::Event {
                 )
             });
             let parameters = Some(Struct { fields: named.collect() });
-            let head = fee(doc);
+            let fee = fee(doc);
             pb::Event {
                 source: source.name().to_owned(),
-                chain_id: head.chain_id,
-                contract_address: head.contract_address,
+                chain_id: fee.chain_id,
+                contract_address: fee.contract_address,
                 name: source.shape.name.clone(),
                 parameters,
-                block_number: head.block_number,
-                block_hash: head.block_hash,
-                block_time: head.block_time,
-                transaction_hash: head.transaction_hash,
-                log_index: head.log_index,
+                block_number: fee.block_number,
+                block_hash: fee.block_hash,
+                block_time: fee.block_time,
+                transaction_hash: fee.transaction_hash,
+                log_index: fee.log_index,
             }
         }
         Stored::Event(doc) => generic(source, doc),
@@ -89,15 +79,15 @@ fn generic(source: &Source, doc: EventDoc) -> pb::Event {
     });
     pb::Event {
         source: doc.source.clone(),
-        chain_id: unsigned(doc.chain_id),
+        chain_id: doc.chain_id,
         contract_address: checksummed(&doc.contract_address),
         name: source.shape.name.clone(),
         parameters: Some(Struct { fields: fields.collect() }),
-        block_number: unsigned(doc.block_number),
+        block_number: doc.block_number,
         block_hash: block_hash(&doc.id),
         block_time: Some(time(doc.block_time)),
         transaction_hash: doc.transaction_hash.clone(),
-        log_index: u32::try_from(doc.log_index).unwrap_or(u32::MAX),
+        log_index: doc.log_index,
     }
 }
 
@@ -110,7 +100,7 @@ fn shown(value: &Bson) -> Value {
         Bson::Boolean(flag) => Kind::BoolValue(*flag),
         Bson::String(text) => Kind::StringValue(text.clone()),
         Bson::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(shown).collect() }),
-        // Nothing else is ever stored in parameters.
+        // The decoder stores nothing else in parameters.
         _ => Kind::NullValue(0),
     };
     Value { kind: Some(kind) }

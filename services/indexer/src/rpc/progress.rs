@@ -1,4 +1,4 @@
-//! How far sources are, and fresh attempts for ranges that used theirs up.
+//! How far sources are, and new attempts for parked ranges.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use crate::range::{Cursor, Mode, RangeRepo};
 use crate::source::Source;
 use crate::store::{Store, StoreError};
 
-/// A rate that was measured longer ago than this says nothing: the source stands still.
+/// A rate that was measured longer ago than this does not count: the source is not moving.
 const STALE_MS: i64 = 180_000;
-/// Exhausted ranges shown for one source.
+/// Parked ranges shown for one source.
 const MAX_EXHAUSTED: i64 = 100;
-/// Ranges that are tried again, shown for one source: the lowest hold up the rest.
+/// Retried ranges shown for one source; the lowest hold up the rest.
 const MAX_RETRIED: i64 = 5;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Progressing {
+pub(crate) struct ProgressReader {
     ranges: RangeRepo,
 }
 
-impl Progressing {
+impl ProgressReader {
     pub(crate) fn new(store: Store) -> Self {
         Self { ranges: RangeRepo::new(store) }
     }
@@ -47,8 +47,8 @@ impl Progressing {
                 attempts: job.attempts,
                 error: job.error,
             });
-            let told = progress(cursor, now_ms);
-            all.push(pb::Progress { exhausted: exhausted.collect(), retried: retried.collect(), ..told });
+            let (exhausted, retried) = (exhausted.collect(), retried.collect());
+            all.push(pb::Progress { exhausted, retried, ..progress(cursor, now_ms) });
         }
         Ok(all)
     }
@@ -61,9 +61,9 @@ impl Progressing {
 
 fn progress(cursor: &Cursor, now_ms: i64) -> pb::Progress {
     let lag = cursor.lag();
-    // Blocks per 1000 s; a source at the head has no time left, and one that stands still has no end in sight.
-    let stands = lag > 0 && now_ms.saturating_sub(cursor.sampled_at_ms) > STALE_MS;
-    let rate = if stands { 0 } else { cursor.rate };
+    // A source that does not move has no estimate of the time left.
+    let stalled = lag > 0 && now_ms.saturating_sub(cursor.sampled_at.timestamp_millis()) > STALE_MS;
+    let rate = if stalled { 0 } else { cursor.rate };
     let left = if lag == 0 || rate == 0 { None } else { Some(lag.saturating_mul(1000).div_ceil(rate)) };
     let seconds = left.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX));
     let mode = match cursor.mode {
@@ -92,28 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_stands_still_has_no_end_in_sight() {
-        let cursor = Cursor {
-            source: "s".to_owned(),
-            next_block: 200,
-            done_before: 100,
-            done_hash: None,
-            epoch: 0,
-            undoing: None,
-            events: 5,
-            head: 1_099,
-            mode: Mode::Historical,
-            indexed: false,
-            sampled_at_ms: 1_000_000,
-            sampled_block: 100,
-            rate: 50_000,
-            address_version: 0,
-            address_floor: 1,
-        };
+    fn a_source_that_does_not_move_has_no_estimate() {
+        let sampled_at = mongodb::bson::DateTime::from_millis(1_000_000);
+        let cursor = Cursor { head: 1_099, sampled_at, rate: 50_000, ..Cursor::new("s", 1, 100) };
         let moving = progress(&cursor, 1_002_000);
         assert_eq!((moving.blocks_per_second, moving.time_left.map(|left| left.seconds)), (50, Some(20)));
-        let standing = progress(&cursor, 1_000_000 + STALE_MS + 1);
-        assert_eq!((standing.blocks_per_second, standing.time_left), (0, None));
+        let stalled = progress(&cursor, 1_000_000 + STALE_MS + 1);
+        assert_eq!((stalled.blocks_per_second, stalled.time_left), (0, None));
         let there = progress(&Cursor { head: 99, ..cursor }, i64::MAX);
         assert_eq!((there.lag_blocks, there.time_left.map(|left| left.seconds)), (0, Some(0)));
     }

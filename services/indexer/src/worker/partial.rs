@@ -1,33 +1,22 @@
-//! A range while it is read: its events, and what its ledger entry will say.
+//! A range while it is read: its events, and its future ledger entry.
 
 use crate::event::Batch;
 use crate::node::{Chunk, Header, ReadError};
 use crate::range::Boundary;
 
-/// What is known of a range while it is read.
-pub(super) struct Gathered {
+pub(super) struct PartialRange {
     pub(super) batch: Batch,
     pub(super) boundary: Boundary,
     begun: bool,
 }
 
-impl Gathered {
+impl PartialRange {
     pub(super) fn new(batch: Batch, address_version: i64) -> Self {
-        let boundary = Boundary {
-            parent_hash: String::new(),
-            from_hash: String::new(),
-            to_hash: String::new(),
-            from_time: 0,
-            to_time: 0,
-            count: 0,
-            hashes: Vec::new(),
-            address_version,
-        };
-        Self { batch, boundary, begun: false }
+        Self { batch, boundary: Boundary { address_version, ..Boundary::default() }, begun: false }
     }
 
     /// Adds a chunk, which must continue the one before.
-    pub(super) fn take(&mut self, chunk: &Chunk, events: usize, final_to: u64) -> Result<(), ReadError> {
+    pub(super) fn add(&mut self, chunk: &Chunk, events: usize, final_to: u64) -> Result<(), ReadError> {
         let (Some(first), Some(last)) = (chunk.headers().first(), chunk.headers().last()) else {
             return Ok(());
         };

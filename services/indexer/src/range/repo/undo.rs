@@ -1,38 +1,38 @@
-//! Undoing what a reorganisation took back.
+//! Undoing the blocks that a reorganisation replaced.
 //!
-//! The run is always set back to the end of a range whose last block is canonical, and watchers are told of everything above it:
-//! so whatever changes below that end later shows in the run, and is undone and told in its turn.
+//! The run is always set back to the end of a range whose last block is canonical, and watchers are notified of everything above
+//! it. So whatever changes below that end later shows in the run, and is undone and reported in its turn.
 //!
-//! The decision is one compare-and-set on the cursor (`undoing`): from then on no range is handed out and the run stands still.
-//! Carrying it out is one transaction, which any worker may repeat: ranges above the fork are opened again under a new fence,
-//! their events deleted, the run set back, and the reorganisation filed under the next epoch, by which watchers find it.
+//! The decision is one compare-and-set on the cursor (`undoing`): from then on no range is handed out and the run does not move.
+//! Carrying it out is one transaction, which any worker may repeat: ranges above the fork are reopened under a new fence, their
+//! events deleted, the run set back, and the reorganisation stored under the next epoch, by which watchers find it.
 
 use futures::TryStreamExt as _;
 use mongodb::bson::{Bson, DateTime, Document, doc, to_document};
 
-use super::domain::{Cursor, Job, Undoing, UndoneBlock, job_id};
-use super::repo::RangeRepo;
+use super::{RangeRepo, finished};
 use crate::event::EventRepo;
 use crate::node::Header;
+use crate::range::domain::{Cursor, Job, Undoing, UndoneBlock, range_id};
 use crate::source::Source;
 use crate::store::{Store, StoreError, block, number};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Undo {
+pub(crate) struct UndoRepo {
     store: Store,
     ranges: RangeRepo,
     events: EventRepo,
 }
 
-impl Undo {
+impl UndoRepo {
     pub(crate) fn new(store: Store) -> Self {
         Self { ranges: RangeRepo::new(store.clone()), events: EventRepo::new(store.clone()), store }
     }
 
-    /// Parts a finished range behind `fork`, one of its blocks that is still canonical, so that only the second part is undone;
-    /// gives that part. The ledger says the same before and after. Without transactions it stays whole, and is undone whole.
+    /// Splits a finished range behind `fork`, one of its blocks that is still canonical, so that only the second part is undone;
+    /// returns that part. The two parts cover what the whole did. Without transactions the range stays whole, and is undone whole.
     /// `None` when the range changed meanwhile.
-    pub(crate) async fn part(
+    pub(crate) async fn split(
         &self,
         source: &Source,
         job: &Job,
@@ -48,7 +48,7 @@ impl Undo {
         let (kept_hashes, dead_hashes) = job.hashes.split_at(job.hashes.len().saturating_sub(dead_blocks));
         let kept_count = self.events.count(source, job.from..=kept_to).await?;
         let dead = Job {
-            id: job_id(&job.source, kept_to.saturating_add(1)),
+            id: range_id(&job.source, kept_to.saturating_add(1)),
             from: kept_to.saturating_add(1),
             parent_hash: kept_hash.clone(),
             count: job.count.saturating_sub(kept_count),
@@ -56,9 +56,8 @@ impl Undo {
             hashes: dead_hashes.to_vec(),
             ..job.clone()
         };
-        let same = doc! {
-            "_id": &job.id, "fence": job.fence, "status": "completed", "toBlock": number(job.to),
-        };
+        let mut same = finished(job);
+        same.insert("toBlock", number(job.to));
         let Some(mut row) = jobs.find_one(same.clone()).await? else { return Ok(None) };
         let kept = doc! { "$set": {
             "toBlock": number(kept_to),
@@ -70,7 +69,7 @@ impl Undo {
         if tx.update_one(&jobs, same, kept).await? == 0 {
             return Ok(None);
         }
-        // What else the ledger knows of the whole, its end above all, holds for this part.
+        // The other fields of the whole, such as its end, hold for the second part.
         row.remove("_id");
         row.extend(doc! {
             "fromBlock": number(dead.from),
@@ -85,8 +84,7 @@ impl Undo {
         Ok(Some(dead))
     }
 
-    /// Decides that everything from `lowest` on, a range of the run, is undone. `false` when somebody else decided something
-    /// meanwhile.
+    /// Decides to undo everything from `lowest` on, a range of the run. `false` when another worker decided something meanwhile.
     pub(crate) async fn begin(
         &self,
         source: &Source,
@@ -94,18 +92,15 @@ impl Undo {
         lowest: &Job,
     ) -> Result<bool, StoreError> {
         let undone = self.events.blocks_with_events(source, lowest.from, cursor.done_before).await?;
-        let undone: Vec<UndoneBlock> = undone
-            .into_iter()
-            .map(|(number_, hash)| UndoneBlock { number: number(number_), hash: hash.to_string() })
-            .collect();
+        let undone = undone.into_iter().map(|(number, hash)| UndoneBlock { number, hash: hash.to_string() });
         let starts_source = lowest.from <= source.spec.start_block;
         let undoing = Undoing {
             epoch: cursor.epoch + 1,
             fork: lowest.from.checked_sub(1).map_or(-1, number),
-            from: number(lowest.from),
+            from: lowest.from,
             parent_hash: (!starts_source).then(|| lowest.parent_hash.clone()),
-            before: number(lowest.before.unwrap_or(0)),
-            undone,
+            before: lowest.before.unwrap_or(0),
+            undone: undone.collect(),
         };
         tracing::warn!(
             source = source.name(),
@@ -115,14 +110,14 @@ impl Undo {
             "the chain was reorganised; events are undone and read again"
         );
         metrics::counter!("bursar_indexer_reorgs_total", "source" => source.name().to_owned()).increment(1);
-        let undoing = to_document(&undoing).map_err(|error| StoreError::Damaged(error.to_string()))?;
         let same = doc! {
             "_id": source.name(),
             "epoch": cursor.epoch,
             "doneBefore": number(cursor.done_before),
             "undoing": Bson::Null,
         };
-        let decided = self.store.cursors().update_one(same, doc! { "$set": { "undoing": undoing } }).await?;
+        let set = doc! { "$set": { "undoing": document(&undoing)? } };
+        let decided = self.store.cursors().update_one(same, set).await?;
         worker::crash_point("indexer.after_undo_decided");
         Ok(decided.matched_count == 1)
     }
@@ -132,25 +127,27 @@ impl Undo {
         let Some(cursor) = self.ranges.cursor(source.name()).await? else { return Ok(false) };
         let Some(undoing) = cursor.undoing else { return Ok(false) };
         let mut tx = self.store.begin().await?;
-        let concerned = doc! {
-            "_id": { "$gte": job_id(source.name(), block(undoing.from)), "$lte": job_id(source.name(), u64::MAX) },
+        let affected = doc! {
+            "_id": { "$gte": range_id(source.name(), undoing.from), "$lte": range_id(source.name(), u64::MAX) },
             "status": { "$in": ["completed", "processing"] },
         };
-        self.ranges.reopen_in(&mut tx, concerned).await?;
+        self.ranges.reopen_all_in(&mut tx, affected).await?;
         let above = if undoing.fork < 0 { 0 } else { block(undoing.fork).saturating_add(1) };
         let deleted = self.events.delete_in(&mut tx, source, above..=u64::MAX).await?;
-        let id = job_id(source.name(), block(undoing.epoch));
-        tx.put(&self.store.reorgs(), &id, self.filed(source, &undoing)?).await?;
+        let mut reorganisation = document(&undoing)?;
+        reorganisation.extend(doc! { "source": source.name(), "at": DateTime::now() });
+        let id = range_id(source.name(), block(undoing.epoch));
+        tx.put(&self.store.reorgs(), &id, reorganisation).await?;
         worker::crash_point("indexer.after_undo_half");
         let set = doc! {
             "undoing": Bson::Null,
             "epoch": undoing.epoch,
             "doneHash": undoing.parent_hash.clone(),
-            "doneBefore": undoing.from,
-            "events": undoing.before,
+            "doneBefore": number(undoing.from),
+            "events": number(undoing.before),
         };
-        // Last, for servers without transactions: until then the next worker does it all again. With them, losing this undoes
-        // everything above.
+        // This comes last for servers without transactions: until it is written, the next worker repeats everything. In a
+        // transaction, losing this compare-and-set rolls back everything above.
         let same = doc! { "_id": source.name(), "undoing.epoch": undoing.epoch };
         if tx.update_one(&self.store.cursors(), same, doc! { "$set": set }).await? == 0 {
             return Ok(false);
@@ -160,38 +157,35 @@ impl Undo {
         Ok(true)
     }
 
-    fn filed(&self, source: &Source, undoing: &Undoing) -> Result<Document, StoreError> {
-        let mut filed = to_document(undoing).map_err(|error| StoreError::Damaged(error.to_string()))?;
-        filed.insert("source", source.name());
-        filed.insert("at", DateTime::now());
-        Ok(filed)
-    }
-
-    /// Reorganisations after an epoch, up to another: the last shared block and what was undone, oldest first.
+    /// The reorganisations after an epoch, up to another, oldest first.
     pub(crate) async fn between(
         &self,
         source: &str,
         after: i64,
         up_to: i64,
-    ) -> Result<Vec<Undone>, StoreError> {
-        let first = job_id(source, block(after.saturating_add(1)));
-        let filter = doc! { "_id": { "$gte": first, "$lte": job_id(source, block(up_to)) } };
-        let filed = self.store.collection::<Undoing>("reorgs").find(filter).sort(doc! { "_id": 1 }).await?;
-        let filed: Vec<Undoing> = filed.try_collect().await?;
-        let undone = |filed: Undoing| Undone {
-            epoch: filed.epoch,
-            fork: (filed.fork >= 0).then(|| block(filed.fork)),
-            blocks: filed.undone,
+    ) -> Result<Vec<Reorganisation>, StoreError> {
+        let first = range_id(source, block(after.saturating_add(1)));
+        let filter = doc! { "_id": { "$gte": first, "$lte": range_id(source, block(up_to)) } };
+        let found = self.store.collection::<Undoing>("reorgs").find(filter).sort(doc! { "_id": 1 }).await?;
+        let reorganisation = |undoing: Undoing| Reorganisation {
+            epoch: undoing.epoch,
+            fork: (undoing.fork >= 0).then(|| block(undoing.fork)),
+            blocks: undoing.undone,
         };
-        Ok(filed.into_iter().map(undone).collect())
+        Ok(found.map_ok(reorganisation).try_collect().await?)
     }
+}
+
+fn document(undoing: &Undoing) -> Result<Document, StoreError> {
+    to_document(undoing).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
 /// A reorganisation as watchers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Undone {
+pub(crate) struct Reorganisation {
     pub(crate) epoch: i64,
+    /// The last block that both branches share, if there is one.
     pub(crate) fork: Option<u64>,
-    /// Newest first.
+    /// The blocks whose events were undone, newest first.
     pub(crate) blocks: Vec<UndoneBlock>,
 }

@@ -1,43 +1,43 @@
-//! Reorganisations: what was read is compared with what is canonical now.
+//! Detects reorganisations by comparing what was read with what is canonical now.
 //!
-//! One look per round at the last block of the unbroken run: every range is linked to the one before it by hash, so when that
-//! block is canonical, all before it are. When it is not, the ledger is walked down to the last block that is, and everything
-//! above is undone. A node that does not have the block says nothing, however sure it is of itself.
+//! Each round checks the last block of the unbroken run: every range is linked to the one before it by hash, so if that block is
+//! canonical, all before it are. If it is not, the ledger is searched downwards for the last canonical block, and everything
+//! above is undone. A node that does not have the block proves nothing.
 
 use chain::NodeError;
 
-use super::collector::Reading;
+use super::collector::SourceContext;
 use super::fault::Fault;
-use crate::range::{Cursor, Job, Ledger, RangeRepo, Undo};
+use crate::range::{Advance, Cursor, Job, Ledger, RangeRepo, UndoRepo};
 use crate::store::{Store, StoreError};
 
-/// Blocks looked through on the way down. Deeper than this is no reorganisation but another chain, and the list of what it undid
-/// would not fit into a document.
+/// Blocks searched downwards. A deeper difference is not a reorganisation but another chain, and the list of undone blocks would
+/// not fit into a document.
 const MAX_BLOCKS: u64 = 100_000;
 const STEP: i64 = 50;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct ReorgDetector {
     store: Store,
     ranges: RangeRepo,
     ledger: Ledger,
-    undo: Undo,
+    undo: UndoRepo,
     finality_blocks: u64,
 }
 
-impl Guard {
+impl ReorgDetector {
     pub(crate) fn new(store: Store, finality_blocks: u64) -> Self {
         Self {
             ranges: RangeRepo::new(store.clone()),
             ledger: Ledger::new(store.clone()),
-            undo: Undo::new(store.clone()),
+            undo: UndoRepo::new(store.clone()),
             store,
             finality_blocks,
         }
     }
 
-    /// Undoes what is to be undone. `true` when something was.
-    pub(crate) async fn look(&self, reading: &Reading, head: u64) -> Result<bool, Fault> {
+    /// Undoes what a reorganisation replaced. `true` when something was undone.
+    pub(crate) async fn check(&self, reading: &SourceContext, head: u64) -> Result<bool, Fault> {
         let source = &reading.source;
         let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
         else {
@@ -53,16 +53,16 @@ impl Guard {
         self.compare(reading, &cursor).await
     }
 
-    /// Pushes the run, and mends it where two finished ranges do not link.
-    pub(crate) async fn advance(&self, reading: &Reading) -> Result<(), Fault> {
+    /// Moves the run, and repairs it where two finished ranges do not link.
+    pub(crate) async fn advance(&self, reading: &SourceContext) -> Result<(), Fault> {
         let source = &reading.source;
         let outcome = self.store.retry("advance", || self.ledger.advance(source)).await?;
-        let crate::range::Advance::Broken(job) = outcome else { return Ok(()) };
+        let Advance::Broken(job) = outcome else { return Ok(()) };
         let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
         else {
             return Ok(());
         };
-        // Either the run is of a dead branch, which `compare` undoes, or the range above it is.
+        // Either the run belongs to a dead branch, which `compare` undoes, or the range above it does.
         if !self.compare(reading, &cursor).await? && self.is_canonical(reading, &cursor).await? {
             tracing::warn!(source = source.name(), from = job.from, "a range of a dead branch is read again");
             self.store.retry("reopen a range", || self.reopen(reading, &job)).await?;
@@ -70,28 +70,27 @@ impl Guard {
         Ok(())
     }
 
-    async fn reopen(&self, reading: &Reading, job: &Job) -> Result<(), StoreError> {
+    async fn reopen(&self, reading: &SourceContext, job: &Job) -> Result<(), StoreError> {
         let mut tx = self.store.begin().await?;
-        let same = mongodb::bson::doc! { "_id": &job.id, "fence": job.fence, "status": "completed" };
-        if self.ranges.reopen_in(&mut tx, same).await? == 1 {
+        if self.ranges.reopen_in(&mut tx, job).await? {
             reading.events.delete_in(&mut tx, &reading.source, job.from..=job.to).await?;
         }
         tx.commit().await
     }
 
-    async fn is_canonical(&self, reading: &Reading, cursor: &Cursor) -> Result<bool, Fault> {
+    async fn is_canonical(&self, reading: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
         let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
             return Ok(true);
         };
         Ok(self.hash_at(reading, top).await?.is_some_and(|found| found == *hash))
     }
 
-    async fn hash_at(&self, reading: &Reading, number: u64) -> Result<Option<String>, NodeError> {
+    async fn hash_at(&self, reading: &SourceContext, number: u64) -> Result<Option<String>, NodeError> {
         Ok(reading.reader.nodes.canonical(number).await?.map(|header| header.hash.to_string()))
     }
 
     /// Compares the end of the run with the chain. `true` when something was undone.
-    async fn compare(&self, reading: &Reading, cursor: &Cursor) -> Result<bool, Fault> {
+    async fn compare(&self, reading: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
         let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
             return Ok(false);
         };
@@ -101,7 +100,7 @@ impl Guard {
             Some(_) => {}
         }
         let Some(lowest) = self.lowest_dead(reading, cursor).await? else { return Ok(false) };
-        let Some(lowest) = self.beyond_fork(reading, lowest).await? else { return Ok(false) };
+        let Some(lowest) = self.above_fork(reading, lowest).await? else { return Ok(false) };
         let source = &reading.source;
         let begun = self.store.retry("begin an undo", || self.undo.begin(source, cursor, &lowest)).await?;
         if begun {
@@ -111,7 +110,7 @@ impl Guard {
     }
 
     /// The lowest range of the run whose last block is not canonical.
-    async fn lowest_dead(&self, reading: &Reading, cursor: &Cursor) -> Result<Option<Job>, Fault> {
+    async fn lowest_dead(&self, reading: &SourceContext, cursor: &Cursor) -> Result<Option<Job>, Fault> {
         let mut lowest: Option<Job> = None;
         let mut below = cursor.done_before;
         'down: loop {
@@ -123,14 +122,14 @@ impl Guard {
             }
             for job in jobs {
                 below = job.from;
-                // Only ranges of the run: what lies within another one is none of them.
+                // A range that lies within another one is not part of the run.
                 if job.before.is_none()
                     || lowest.as_ref().is_some_and(|above| job.to.saturating_add(1) != above.from)
                 {
                     continue;
                 }
                 match self.hash_at(reading, job.to).await? {
-                    // The node lost the block meanwhile: nothing can be said, the next round looks again.
+                    // The node lost the block meanwhile, which proves nothing; the next round checks again.
                     None => return Ok(None),
                     Some(found) if found == job.to_hash => break 'down,
                     Some(_) => lowest = Some(job),
@@ -143,16 +142,16 @@ impl Guard {
         Ok(lowest)
     }
 
-    /// The part of that range above the fork. Within the range the ledger may know single hashes; what they show to be
-    /// canonical stays. `None` when the range changed meanwhile.
-    async fn beyond_fork(&self, reading: &Reading, lowest: Job) -> Result<Option<Job>, Fault> {
+    /// The part of that range above the fork. The ledger may know hashes of single blocks of the range; those that are still
+    /// canonical are kept. `None` when the range changed meanwhile.
+    async fn above_fork(&self, reading: &SourceContext, lowest: Job) -> Result<Option<Job>, Fault> {
         let source = &reading.source;
         for number in (lowest.from..lowest.to).rev() {
             let Some(known) = lowest.hash_of(number) else { break };
             let found = reading.reader.nodes.canonical(number).await?;
             if let Some(fork) = found.filter(|header| header.hash.to_string() == known) {
-                let parted = || self.undo.part(source, &lowest, &fork);
-                return Ok(self.store.retry("part a range", parted).await?);
+                let split = || self.undo.split(source, &lowest, &fork);
+                return Ok(self.store.retry("split a range", split).await?);
             }
         }
         Ok(Some(lowest))

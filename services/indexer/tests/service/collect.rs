@@ -1,4 +1,4 @@
-//! Reading: every event once, by many workers, from several sources and chains.
+//! SourceContext: every event once, by many workers, from several sources and chains.
 
 use std::time::{Duration, Instant};
 

@@ -1,24 +1,24 @@
-//! One node's answer, checked against the headers of its blocks. Pure.
+//! A node's response, checked against the headers of its blocks. Pure.
 //!
-//! Owns the rules by which an answer is believed: the headers are linked, each log lies in the block that its header names,
-//! nothing comes twice, and nothing came that was not asked for. And the suspicion that something is missing: a block whose
-//! bloom promises events but has none, and the last block of an answer whose size smells of a cap.
+//! Owns the rules by which a response is trusted: the headers are linked, each log lies in the block that its header names,
+//! nothing occurs twice, and nothing is there that was not requested. It also finds blocks that may be incomplete: one whose bloom
+//! announces events but has none, and the last block of a response whose size suggests that it was cut off.
 
 use std::ops::RangeInclusive;
 
 use alloy_primitives::{Bloom, BloomInput};
 
 use super::client::LogFilter;
-use super::wire::{Header, WireLog};
+use super::json::{Header, NodeLog};
 
-/// Why an answer cannot be used.
+/// Why a response cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// The node ends before the range does.
     Behind {
         have: Option<u64>,
     },
-    /// Logs and headers are of different branches.
+    /// Logs and headers belong to different branches.
     Reorged,
     Malformed(String),
 }
@@ -28,7 +28,7 @@ pub(super) enum Flaw {
 pub(crate) struct Chunk {
     /// Never empty.
     headers: Vec<Header>,
-    pub(crate) logs: Vec<WireLog>,
+    pub(crate) logs: Vec<NodeLog>,
 }
 
 impl Chunk {
@@ -55,20 +55,20 @@ impl Chunk {
     }
 
     /// The logs of one block.
-    pub(super) fn logs_in(&self, block: u64) -> &[WireLog] {
+    pub(super) fn logs_in(&self, block: u64) -> &[NodeLog] {
         let begin = self.logs.partition_point(|log| log.block() < block);
         let end = self.logs.partition_point(|log| log.block() <= block);
         &self.logs[begin..end]
     }
 
-    /// Puts what a better witness said in place of a block's logs. Gives whether that was something else.
-    pub(super) fn replace(&mut self, block: u64, logs: Vec<WireLog>) -> Result<bool, Flaw> {
+    /// Replaces a block's logs by those of a more reliable source. Returns whether they differ.
+    pub(super) fn replace(&mut self, block: u64, logs: Vec<NodeLog>) -> Result<bool, Flaw> {
         let Some(header) = self.header(block) else { return Err(Flaw::Reorged) };
-        let logs = tidy(logs)?;
+        let logs = sorted(logs)?;
         if logs.iter().any(|log| log.block_hash != header.hash || log.block() != block) {
             return Err(Flaw::Reorged);
         }
-        let places = |logs: &[WireLog]| logs.iter().map(WireLog::index).collect::<Vec<_>>();
+        let places = |logs: &[NodeLog]| logs.iter().map(NodeLog::index).collect::<Vec<_>>();
         if places(self.logs_in(block)) == places(&logs) {
             return Ok(false);
         }
@@ -78,24 +78,24 @@ impl Chunk {
         Ok(true)
     }
 
-    /// Blocks in which the other answer to the same question differs.
+    /// Blocks in which another response to the same request differs.
     pub(super) fn differences(&self, other: &Chunk) -> Vec<u64> {
         let same = |block: u64| {
-            let key = |log: &WireLog| (log.block_hash, log.index());
+            let key = |log: &NodeLog| (log.block_hash, log.index());
             self.logs_in(block).iter().map(key).eq(other.logs_in(block).iter().map(key))
         };
         self.headers.iter().map(Header::number).filter(|block| !same(*block)).collect()
     }
 
-    /// Blocks that need a better witness; with `thorough`, every block that may hold an event.
+    /// Blocks that must be read again from a more reliable source; with `thorough`, every block that may hold an event.
     pub(super) fn suspects(&self, filter: &LogFilter, thorough: bool) -> Vec<u64> {
-        let promised = promised(filter);
-        let hit = |header: &Header| header.logs_bloom.as_ref().map(|bloom| bloom.contains(&promised));
+        let announced = announced(filter);
+        let hit = |header: &Header| header.logs_bloom.as_ref().map(|bloom| bloom.contains(&announced));
         let silent = |header: &&Header| self.logs_in(header.number()).is_empty();
-        // Some chains fill the bloom with nothing: where it denies an event that is there, it means nothing elsewhere either.
+        // Some chains leave the bloom empty. If it denies an event that exists, it proves nothing for other blocks either.
         let honest =
             self.headers.iter().filter(|header| !silent(header)).all(|header| hit(header) != Some(false));
-        let cut = looks_cut_off(self.logs.len()).then(|| self.logs.last().map(WireLog::block)).flatten();
+        let cut = looks_cut_off(self.logs.len()).then(|| self.logs.last().map(NodeLog::block)).flatten();
         let suspicious = |header: &&Header| match hit(header).filter(|_| honest) {
             Some(true) => thorough || silent(header) || cut == Some(header.number()),
             Some(false) => false,
@@ -105,8 +105,8 @@ impl Chunk {
     }
 }
 
-/// The bits that a block with such an event has set.
-fn promised(filter: &LogFilter) -> Bloom {
+/// The bits that are set in the bloom of a block with such an event.
+fn announced(filter: &LogFilter) -> Bloom {
     let mut bloom = Bloom::default();
     bloom.accrue(BloomInput::Raw(filter.topic0.as_slice()));
     if let Some(address) = filter.address {
@@ -115,18 +115,18 @@ fn promised(filter: &LogFilter) -> Bloom {
     bloom
 }
 
-/// Nodes that cut an answer off do so at a round number.
+/// Nodes that cut a response off do so at a round number.
 fn looks_cut_off(logs: usize) -> bool {
     logs >= 50 && (logs.is_multiple_of(50) || logs.is_power_of_two())
 }
 
-/// Puts logs in chain order and drops what came twice.
-fn tidy(mut logs: Vec<WireLog>) -> Result<Vec<WireLog>, Flaw> {
+/// Sorts logs in chain order and drops duplicates.
+fn sorted(mut logs: Vec<NodeLog>) -> Result<Vec<NodeLog>, Flaw> {
     if logs.iter().any(|log| log.removed) {
         return Err(Flaw::Reorged);
     }
-    if !logs.is_sorted_by_key(WireLog::place) {
-        logs.sort_by_key(WireLog::place);
+    if !logs.is_sorted_by_key(NodeLog::place) {
+        logs.sort_by_key(NodeLog::place);
     }
     let mut contradiction = false;
     logs.dedup_by(|later, earlier| {
@@ -134,16 +134,16 @@ fn tidy(mut logs: Vec<WireLog>) -> Result<Vec<WireLog>, Flaw> {
         contradiction |= same_place && later != earlier;
         same_place
     });
-    // Two branches in one answer, or nonsense; in either case the next answer is another.
+    // The response mixes two branches, or is wrong; in either case the next one may differ.
     if contradiction { Err(Flaw::Reorged) } else { Ok(logs) }
 }
 
-/// Checks an answer and makes a chunk of it.
+/// Checks a response.
 pub(super) fn assemble(
     blocks: &RangeInclusive<u64>,
     filter: &LogFilter,
     headers: Vec<Header>,
-    logs: Vec<WireLog>,
+    logs: Vec<NodeLog>,
 ) -> Result<Chunk, Flaw> {
     let malformed = |what: &str| Err(Flaw::Malformed(what.to_owned()));
     if headers.iter().zip(blocks.clone()).any(|(header, number)| header.number() != number) {
@@ -155,14 +155,14 @@ pub(super) fn assemble(
     if headers.windows(2).any(|pair| pair[1].parent_hash != pair[0].hash) {
         return Err(Flaw::Reorged);
     }
-    let logs = tidy(logs)?;
+    let logs = sorted(logs)?;
     if logs.iter().any(|log| !filter.admits(log)) {
-        return malformed("a log that was not asked for");
+        return malformed("a log that was not requested");
     }
     let chunk = Chunk { headers, logs };
     for log in &chunk.logs {
         match chunk.header(log.block()) {
-            None => return malformed("a log of a block that was not asked for"),
+            None => return malformed("a log of a block that was not requested"),
             Some(header) if header.hash != log.block_hash => return Err(Flaw::Reorged),
             Some(_) => {}
         }
@@ -186,21 +186,21 @@ mod tests {
     fn headers(blocks: RangeInclusive<u64>, with_events: &[u64]) -> Vec<Header> {
         blocks
             .map(|number| {
-                let bloom = if with_events.contains(&number) { promised(&FILTER) } else { Bloom::default() };
+                let bloom = if with_events.contains(&number) { announced(&FILTER) } else { Bloom::default() };
                 Header::test(number, hash(number), hash(number.wrapping_sub(1)), Some(bloom))
             })
             .collect()
     }
 
-    fn log(block: u64, index: u64) -> WireLog {
-        WireLog::test(block, hash(block), index, Address::repeat_byte(0xaa), B256::repeat_byte(0xbb))
+    fn log(block: u64, index: u64) -> NodeLog {
+        NodeLog::test(block, hash(block), index, Address::repeat_byte(0xaa), B256::repeat_byte(0xbb))
     }
 
     #[test]
     fn a_good_answer_is_sorted_and_rid_of_doubles() {
         let logs = vec![log(7, 3), log(5, 1), log(5, 0), log(7, 3)];
         let chunk = assemble(&(5..=8), &FILTER, headers(5..=8, &[5, 7]), logs).unwrap();
-        assert_eq!(chunk.logs.iter().map(WireLog::place).collect::<Vec<_>>(), [(5, 0), (5, 1), (7, 3)]);
+        assert_eq!(chunk.logs.iter().map(NodeLog::place).collect::<Vec<_>>(), [(5, 0), (5, 1), (7, 3)]);
         assert!(chunk.suspects(&FILTER, false).is_empty());
         assert_eq!(chunk.suspects(&FILTER, true), [5, 7]);
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_refused() {
+    fn what_was_not_requested_is_refused() {
         let mut other = log(6, 0);
         other.address = Address::ZERO;
         for logs in [vec![other], vec![log(9, 0)]] {
@@ -239,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_event_that_did_not_come_is_suspicious_and_can_be_mended() {
+    fn an_announced_event_that_is_missing_is_suspicious_and_can_be_added() {
         let mut chunk = assemble(&(5..=8), &FILTER, headers(5..=8, &[5, 6]), vec![log(5, 0)]).unwrap();
         assert_eq!(chunk.suspects(&FILTER, false), [6]);
         assert_eq!(chunk.replace(6, vec![log(6, 1)]), Ok(true));
         assert_eq!(chunk.replace(6, vec![log(6, 1)]), Ok(false));
-        assert_eq!(chunk.logs.iter().map(WireLog::place).collect::<Vec<_>>(), [(5, 0), (6, 1)]);
+        assert_eq!(chunk.logs.iter().map(NodeLog::place).collect::<Vec<_>>(), [(5, 0), (6, 1)]);
         assert!(chunk.suspects(&FILTER, false).is_empty());
         assert_eq!(chunk.replace(7, vec![log(6, 1)]), Err(Flaw::Reorged));
     }
