@@ -68,6 +68,16 @@ impl CollectConfig {
     pub(crate) fn node_timeout(&self) -> Duration {
         Duration::from_millis(self.node_timeout_ms)
     }
+
+    /// Blocks per range of this source.
+    pub(crate) fn batch_of(&self, source: &SourceSpec) -> u64 {
+        u64::from(if source.batch_size == 0 { self.batch_size } else { source.batch_size })
+    }
+
+    /// How many ranges of this source are read at once.
+    pub(crate) fn slots_of(&self, source: &SourceSpec) -> u32 {
+        if source.concurrency == 0 { self.concurrency } else { source.concurrency }
+    }
 }
 
 /// How a node's response is checked for completeness. Linked headers, block hashes and blooms are always checked.

@@ -27,7 +27,6 @@ pub use event::FEES_COLLECTED;
 
 use crate::rpc::Watchers;
 use crate::store::Store;
-use crate::worker::Supervisor;
 
 #[derive(Debug)]
 pub struct Indexer;
@@ -50,8 +49,8 @@ impl service::Service for Indexer {
         let store = Store::connect(&config.mongo).await?;
         if config.collect.enabled {
             // A process that also answers calls outlives its workers: they are restarted when the store is back.
-            let supervisor = Supervisor::new(store.clone(), config.collect.clone(), false);
-            supervisor.configure(&config).await?;
+            worker::configure(&store, &config).await?;
+            let supervisor = worker::supervisor(store.clone(), config.collect.clone());
             ctx.spawn("workers", move |stop| supervisor.run(stop));
         }
         serve(&ctx, store).await
@@ -71,13 +70,12 @@ impl service::Service for Indexer {
         match name {
             "work" => {
                 ctx.probes(arguments, |server| checked(server, store.clone()));
-                Supervisor::new(store.clone(), config.collect.clone(), true).configure(&config).await?;
+                worker::configure(&store, &config).await?;
                 // As the orchestrator's worker `indexer`, or alone: without Redis nothing new is read.
                 let settings = Settings { data_dir: None, ..Settings::from_env(&"indexer".parse()?)? };
                 let work = move |worker: Worker| async move {
-                    let collect = config.collect.clone();
-                    let run = move |stop| Supervisor::new(store.clone(), collect.clone(), true).run(stop);
-                    worker.while_permitted(run).await
+                    let supervisor = move || worker::supervisor(store.clone(), config.collect.clone());
+                    worker.while_permitted(move |stop| supervisor().failing_with_loops().run(stop)).await
                 };
                 runtime::run(settings, ctx.shutdown(), work).await?;
                 Ok(())

@@ -15,7 +15,6 @@ use crate::event::EventRepo;
 use crate::source::SourceApp;
 use crate::store::Store;
 use progress::ProgressReader;
-use query::{event_query, fee_query, page_size, position, token};
 pub(crate) use watch::Watchers;
 
 #[derive(Debug)]
@@ -45,8 +44,7 @@ impl IndexerService for IndexerRpc {
         &self,
         request: Request<pb::AddSourceRequest>,
     ) -> Result<Response<pb::AddSourceResponse>, Status> {
-        let source =
-            request.into_inner().source.ok_or_else(|| rpc::error::invalid("source", "is missing"))?;
+        let source = rpc::fields::required("source", request.into_inner().source)?;
         let stored = self.sources.add(convert::spec(source)).await?;
         Ok(Response::new(pb::AddSourceResponse { source: Some(convert::source(&stored)) }))
     }
@@ -63,13 +61,10 @@ impl IndexerService for IndexerRpc {
         &self,
         request: Request<pb::ListFeeEventsRequest>,
     ) -> Result<Response<pb::ListFeeEventsResponse>, Status> {
-        let request = request.into_inner();
-        let (query, filter) = fee_query(&request)?;
-        let size = page_size(request.page_size)?;
-        let after = position(filter, &request.page_token)?;
-        let page = self.events.list_fees(&query, after, size).await?;
-        let next_page_token = token(filter, page.next.as_deref());
-        let events = page.items.into_iter().map(convert::fee).collect();
+        let (query, mut page) = query::fees(request.get_ref())?;
+        let found = self.events.list_fees(&query, page.after.take(), page.size).await?;
+        let next_page_token = page.next_token(found.next);
+        let events = found.items.into_iter().map(convert::fee).collect();
         Ok(Response::new(pb::ListFeeEventsResponse { events, next_page_token }))
     }
 
@@ -82,12 +77,10 @@ impl IndexerService for IndexerRpc {
             return Err(rpc::error::invalid("source", "is missing"));
         }
         let source = self.sources.get(&request.source).await?;
-        let (query, filter) = event_query(&source, &request)?;
-        let size = page_size(request.page_size)?;
-        let after = position(filter, &request.page_token)?;
-        let page = self.events.list(&source, &query, after, size).await?;
-        let next_page_token = token(filter, page.next.as_deref());
-        let events = page.items.into_iter().map(|stored| convert::event(&source, stored)).collect();
+        let (query, mut page) = query::events(&source, &request)?;
+        let found = self.events.list(&source, &query, page.after.take(), page.size).await?;
+        let next_page_token = page.next_token(found.next);
+        let events = found.items.into_iter().map(|stored| convert::event(&source, stored)).collect();
         Ok(Response::new(pb::ListEventsResponse { events, next_page_token }))
     }
 

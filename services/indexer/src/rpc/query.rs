@@ -3,34 +3,37 @@
 use alloy_primitives::hex;
 use mongodb::bson::Bson;
 use proto::indexer::v1 as pb;
+use rpc::Fields;
 use rpc::page::{self, Filter};
 use tonic::Status;
 
-use crate::event::{EventQuery, FeeQuery};
+use crate::event::{EventQuery, FeeQuery, parts_of};
 use crate::source::{self, Source};
 
 const DEFAULT_PAGE: u32 = 100;
 const MAX_PAGE: u32 = 500;
 
-pub(super) fn page_size(requested: u32) -> Result<u32, Status> {
-    match requested {
-        0 => Ok(DEFAULT_PAGE),
-        size if size <= MAX_PAGE => Ok(size),
-        _ => Err(rpc::error::invalid("page_size", format!("must be at most {MAX_PAGE}"))),
+/// Which page of a list is requested.
+pub(super) struct PageRequest {
+    filter: Filter,
+    pub(super) size: u32,
+    /// The id after which the page begins.
+    pub(super) after: Option<Vec<u8>>,
+}
+
+impl PageRequest {
+    fn read(fields: &mut Fields, filter: Filter, size: u32, token: &str) -> Option<Self> {
+        let size = fields.page_size_up_to(size, DEFAULT_PAGE, MAX_PAGE);
+        let after = fields.page_token(filter, token).and_then(|[id]| {
+            let id = hex::decode(id).ok().filter(|id| parts_of(id).is_some());
+            fields.take("page_token", id.ok_or("is not a token from an earlier page of this list"))
+        });
+        Some(Self { filter, size: size?, after })
     }
-}
 
-pub(super) fn token(filter: Filter, next: Option<&[u8]>) -> String {
-    next.map(|id| page::encode(filter, &[&hex::encode(id)])).unwrap_or_default()
-}
-
-pub(super) fn position(filter: Filter, token: &str) -> Result<Option<Vec<u8>>, Status> {
-    let bad = || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
-    match page::decode::<1>(filter, token)? {
-        None => Ok(None),
-        Some([id]) => {
-            hex::decode(id).ok().filter(|id| crate::event::parts_of(id).is_some()).map(Some).ok_or_else(bad)
-        }
+    /// The token of the page that follows, if there is one.
+    pub(super) fn next_token(&self, next: Option<Vec<u8>>) -> String {
+        next.map(|id| page::encode(self.filter, &[&hex::encode(id)])).unwrap_or_default()
     }
 }
 
@@ -39,32 +42,26 @@ fn stored_address(text: &str) -> Result<String, String> {
     source::address(text).map(hex::encode_prefixed)
 }
 
-fn address(field: &str, text: &str) -> Result<Option<String>, Status> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    stored_address(text).map(Some).map_err(|problem| rpc::error::invalid(field, problem))
+fn address(fields: &mut Fields, field: &str, text: &str) -> Option<String> {
+    if text.is_empty() { None } else { fields.take(field, stored_address(text)) }
 }
 
-fn bounds(from: u64, to: u64) -> Result<Option<u64>, Status> {
-    match to {
-        0 => Ok(None),
-        to if to < from => Err(rpc::error::invalid("to_block", "is below from_block")),
-        to => Ok(Some(to)),
-    }
+/// The last block, if the request names one.
+fn last_block(fields: &mut Fields, from: u64, to: u64) -> Option<u64> {
+    fields.check("to_block", to == 0 || to >= from, "is below from_block");
+    (to > 0).then_some(to)
 }
 
-pub(super) fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, Filter), Status> {
+pub(super) fn fees(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery, PageRequest), Status> {
+    let mut fields = Fields::new();
     let bounded = request.from_block > 0 || request.to_block > 0;
-    if bounded && request.chain_id == 0 {
-        return Err(rpc::error::invalid("chain_id", "is required with from_block or to_block"));
-    }
+    fields.check("chain_id", request.chain_id > 0 || !bounded, "is required with from_block or to_block");
     let query = FeeQuery {
         chain_id: (request.chain_id > 0).then_some(request.chain_id),
-        integrator: address("integrator", &request.integrator)?,
-        token: address("token", &request.token)?,
+        integrator: address(&mut fields, "integrator", &request.integrator),
+        token: address(&mut fields, "token", &request.token),
         from_block: request.from_block,
-        to_block: bounds(request.from_block, request.to_block)?,
+        to_block: last_block(&mut fields, request.from_block, request.to_block),
     };
     let filter = Filter::of(
         "fees",
@@ -76,39 +73,30 @@ pub(super) fn fee_query(request: &pb::ListFeeEventsRequest) -> Result<(FeeQuery,
             ("to_block", &request.to_block.to_string()),
         ],
     );
-    Ok((query, filter))
+    let page = PageRequest::read(&mut fields, filter, request.page_size, &request.page_token);
+    fields.finish(page.map(|page| (query, page)))
 }
 
-pub(super) fn event_query(
+pub(super) fn events(
     source: &Source,
     request: &pb::ListEventsRequest,
-) -> Result<(EventQuery, Filter), Status> {
-    let time = |field: &str, at: &Option<prost_types::Timestamp>| {
-        at.as_ref()
-            .map(proto::time::datetime)
-            .transpose()
-            .map_err(|e| rpc::error::invalid(field, e.to_string()))
+) -> Result<(EventQuery, PageRequest), Status> {
+    let mut fields = Fields::new();
+    let mut time = |field, at: &Option<prost_types::Timestamp>| {
+        fields.timestamp_optional(field, at.as_ref()).map(|at| at.timestamp_millis())
     };
-    let from_time = time("from_time", &request.from_time)?.map(|at| at.timestamp_millis());
-    let to_time = time("to_time", &request.to_time)?.map(|at| at.timestamp_millis());
-    let mut equal = Vec::new();
-    if let Some(contract) = address("contract_address", &request.contract_address)? {
-        equal.push(("contractAddress".to_owned(), Bson::String(contract)));
-    }
+    let from_time_ms = time("from_time", &request.from_time);
+    let to_time_ms = time("to_time", &request.to_time);
+    let contract = address(&mut fields, "contract_address", &request.contract_address);
+    let mut equal: Vec<(String, Bson)> =
+        contract.map(|contract| ("contractAddress".to_owned(), Bson::String(contract))).into_iter().collect();
     let mut parameters: Vec<(&String, &String)> = request.parameters.iter().collect();
     parameters.sort();
     for (name, value) in parameters {
-        equal.push(parameter(source, name, value)?);
+        equal.extend(fields.take(format!("parameters.{name}"), parameter(source, name, value)));
     }
-    let query = EventQuery {
-        equal: equal.clone(),
-        from_block: request.from_block,
-        to_block: bounds(request.from_block, request.to_block)?,
-        from_time_ms: from_time,
-        to_time_ms: to_time,
-    };
     let (from_block, to_block) = (request.from_block.to_string(), request.to_block.to_string());
-    let (from_time, to_time) = (format!("{from_time:?}"), format!("{to_time:?}"));
+    let (from_time, to_time) = (format!("{from_time_ms:?}"), format!("{to_time_ms:?}"));
     let texts: Vec<String> = equal.iter().map(|(_, value)| value.to_string()).collect();
     let mut values = vec![
         ("source", source.name()),
@@ -118,22 +106,20 @@ pub(super) fn event_query(
         ("to_time", &to_time),
     ];
     values.extend(equal.iter().map(|(field, _)| field.as_str()).zip(texts.iter().map(String::as_str)));
-    Ok((query, Filter::of("events", &values)))
+    let filter = Filter::of("events", &values);
+    let to_block = last_block(&mut fields, request.from_block, request.to_block);
+    let query = EventQuery { equal, from_block: request.from_block, to_block, from_time_ms, to_time_ms };
+    let page = PageRequest::read(&mut fields, filter, request.page_size, &request.page_token);
+    fields.finish(page.map(|page| (query, page)))
 }
 
 /// A filter by an indexed parameter: the stored field, and the value in its stored form.
-fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, Bson), Status> {
-    let field = format!("parameters.{name}");
-    let place = source.shape.params.iter().position(|param| param.name == name);
-    let Some((place, param)) =
-        place.map(|place| (place, &source.shape.params[place])).filter(|(_, p)| p.indexed)
-    else {
-        return Err(rpc::error::invalid(
-            field,
-            format!("the event of {} has no such indexed parameter", source.name()),
-        ));
-    };
-    let stored = topic(&param.ty, value).map_err(|problem| rpc::error::invalid(field, problem))?;
+fn parameter(source: &Source, name: &str, value: &str) -> Result<(String, Bson), String> {
+    let mut params = source.shape.params.iter().enumerate();
+    let (place, param) = params
+        .find(|(_, param)| param.name == name && param.indexed)
+        .ok_or_else(|| format!("the event of {} has no such indexed parameter", source.name()))?;
+    let stored = topic(&param.ty, value)?;
     if source.shape.is_fees_collected() {
         let columns = ["token", "integrator", "integratorFee", "lifiFee"];
         return Ok((columns[place.min(3)].to_owned(), stored));

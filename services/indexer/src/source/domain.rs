@@ -120,7 +120,7 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
 }
 
 /// A valid source with the number that its events are stored under.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Source {
     pub(crate) number: u32,
     pub(crate) spec: SourceSpec,

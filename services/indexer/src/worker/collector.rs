@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use worker::{Checkpoints, Ticked};
+use worker::{Checkpoints, TickOutcome};
 
 use super::fault::{Fatal, Fault};
 use super::lease::Lease;
@@ -452,13 +452,13 @@ impl Collector {
 impl worker::Tick for Collector {
     type Error = Fatal;
 
-    async fn tick(&mut self) -> Result<Ticked, Fatal> {
+    async fn tick(&mut self) -> Result<TickOutcome, Fatal> {
         Ok(match self.collect().await? {
-            RoundOutcome::Done { .. } => Ticked::Worked,
-            RoundOutcome::Idle => Ticked::Idle { next: Some(self.pause()) },
+            RoundOutcome::Done { .. } => TickOutcome::Worked,
+            RoundOutcome::Idle => TickOutcome::Idle { next: Some(self.pause()) },
             // A released range is due again soon; the store has its pause.
-            RoundOutcome::Failed => Ticked::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
-            RoundOutcome::Missed => Ticked::Idle { next: Some(self.pause().min(HEAD_AGE)) },
+            RoundOutcome::Failed => TickOutcome::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
+            RoundOutcome::Missed => TickOutcome::Idle { next: Some(self.pause().min(HEAD_AGE)) },
         })
     }
 }

@@ -6,8 +6,7 @@
 //! lease       renews the lease of a range while it is read
 //! partial     a range while it is read
 //! reorg       detects reorganisations
-//! runner      the collectors of one source
-//! supervisor  which sources run
+//! supervisor  which sources run, and their collectors
 //! ```
 
 mod collector;
@@ -15,7 +14,6 @@ mod fault;
 mod lease;
 mod partial;
 mod reorg;
-mod runner;
 mod supervisor;
 
-pub(crate) use supervisor::Supervisor;
+pub(crate) use supervisor::{configure, supervisor};
