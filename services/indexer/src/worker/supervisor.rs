@@ -111,11 +111,7 @@ async fn collect(mut collector: Collector, stop: CancellationToken) -> Result<()
 }
 
 /// Checks the source's nodes and creates its cursor.
-async fn prepare(
-    store: &Store,
-    source: Source,
-    config: &CollectConfig,
-) -> Result<Arc<SourceContext>, Fatal> {
+async fn prepare(store: &Store, source: Source, config: &CollectConfig) -> Result<Arc<SourceContext>, Fatal> {
     let nodes = checked_nodes(&source, config).await;
     // A process that died while it added the source may have left it without a cursor, and nothing would ever be read.
     let ranges = RangeRepo::new(store.clone());

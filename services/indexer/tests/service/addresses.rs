@@ -4,7 +4,7 @@ use proto::indexer::v1 as pb;
 use serde_json::json;
 use testkit::FaultProxy;
 
-use crate::kit::{CHAIN_ID, Settings, TRANSFER, World, selector};
+use crate::kit::{Settings, TRANSFER, World, selector, source};
 
 const DEPOSITS: &str = "deposits";
 
@@ -32,14 +32,10 @@ async fn deposits_to_a_hundred_thousand_addresses_are_found_without_a_query_for_
     let indexing = settings.launch().await;
     let mut client = indexing.client();
     let source = pb::Source {
-        name: DEPOSITS.to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: token.clone(),
         event_signature: TRANSFER.to_owned(),
-        nodes: vec![node.url()],
         address_parameters: vec!["to".to_owned()],
         paused: true,
-        ..Default::default()
+        ..source(DEPOSITS, &token, vec![node.url()])
     };
     client.add_source(pb::AddSourceRequest { source: Some(source.clone()) }).await.unwrap();
     for part in 0..10u64 {
@@ -88,13 +84,9 @@ async fn addresses_that_come_while_ranges_are_read_miss_nothing() {
     let indexing = settings.launch().await;
     let mut client = indexing.client();
     let source = pb::Source {
-        name: DEPOSITS.to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: token.clone(),
         event_signature: TRANSFER.to_owned(),
-        nodes: vec![world.chain.url()],
         address_parameters: vec!["from".to_owned(), "to".to_owned()],
-        ..Default::default()
+        ..source(DEPOSITS, &token, vec![world.chain.url()])
     };
     client.add_source(pb::AddSourceRequest { source: Some(source) }).await.unwrap();
     // Each address is added, and paid as soon as the answer is there, while workers run after the head.

@@ -3,14 +3,15 @@
 use proto::indexer::v1 as pb;
 use serde_json::json;
 
-use crate::kit::{CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, statements};
+use crate::kit::{
+    CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, source, statements,
+};
 
 #[tokio::test]
 async fn http_answers_as_the_fee_collector_did() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let indexing = world.settings(&database).launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     assert_eq!(indexing.get("/").await, (200, "Api Running".to_owned()));
     let (status, body) = indexing.get("/fees?integrator=polygon").await;
     assert_eq!(status, 400, "{body}");
@@ -56,7 +57,7 @@ async fn deep_pages_are_found_through_the_ledger() {
         world.emit(if block % 5 == 0 { 0 } else { 150 }).await;
     }
     let indexing = Settings { batch: 3, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     let mut expected: Vec<_> = world.facts().await.into_iter().map(|fact| (fact.0, fact.3)).collect();
     expected.reverse();
     assert!(expected.len() > 2_500, "deep enough to leave the first thousand");
@@ -76,8 +77,7 @@ async fn deep_pages_are_found_through_the_ledger() {
 
 #[tokio::test]
 async fn fee_events_are_paged_and_filtered_over_grpc() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     let special = format!("{:064x}", 0x1234);
     let data = format!(
         "0x{}{special}{:064x}{:064x}{:064x}",
@@ -148,13 +148,9 @@ async fn events_of_any_contract_are_decoded_and_filtered() {
     let indexing = world.settings(&database).launch().await;
     let mut client = indexing.client();
     let source = pb::Source {
-        name: "token".to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: token.clone(),
         event_signature: TRANSFER.to_owned(),
         start_block: first,
-        nodes: vec![world.chain.url()],
-        ..Default::default()
+        ..source("token", &token, vec![world.chain.url()])
     };
     client.add_source(pb::AddSourceRequest { source: Some(source) }).await.unwrap();
     let progress = indexing.complete_to("token", world.head().await).await;
@@ -260,13 +256,7 @@ async fn two_fee_collectors_on_one_chain_are_listed_as_one() {
         world.mined(emission).await;
     }
     let indexing = world.settings(&database).launch().await;
-    let source = pb::Source {
-        name: "more-fees".to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: other.clone(),
-        nodes: vec![world.chain.url()],
-        ..Default::default()
-    };
+    let source = source("more-fees", &other, vec![world.chain.url()]);
     indexing.client().add_source(pb::AddSourceRequest { source: Some(source) }).await.unwrap();
     let head = world.head().await;
     indexing.complete_to(FEES, head).await;

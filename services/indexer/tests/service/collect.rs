@@ -1,4 +1,4 @@
-//! SourceContext: every event once, by many workers, from several sources and chains.
+//! Reading: every event once, by many workers, from several sources and chains.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,12 @@ use proto::indexer::v1 as pb;
 use serde_json::json;
 use testkit::wait_for;
 
-use crate::kit::{CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, statements};
-use crate::liar::{Liar, asked, error};
+use crate::kit::{FEES, LONG, Settings, TRANSFER, World, counted, profile, selector, source, statements};
+use crate::lying_node::{LyingNode, asked, error};
 
 #[tokio::test]
 async fn every_event_is_stored_once_and_the_ledger_says_so() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(60).await;
+    let (world, database) = World::with_history(60).await;
     let indexing = world.settings(&database).launch().await;
     let head = world.head().await;
     let progress = indexing.complete_to(FEES, head).await;
@@ -46,7 +45,7 @@ async fn a_new_block_is_served_within_a_second() {
     let (world, database) = (World::new().await, testkit::mongo().await);
     world.emit(1).await;
     let indexing = world.settings(&database).launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     // The fastest of a few: the machine may be busy with other tests at any one of them.
     let mut fastest = Duration::MAX;
     for round in 1..=5 {
@@ -86,12 +85,8 @@ async fn several_chains_sources_and_processes_leave_no_hole_and_no_double() {
     };
     client.add_source(pb::AddSourceRequest { source: Some(other) }).await.unwrap();
     let transfers = pb::Source {
-        name: "transfers".to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: token,
         event_signature: TRANSFER.to_owned(),
-        nodes: vec![one.chain.url()],
-        ..Default::default()
+        ..source("transfers", &token, vec![one.chain.url()])
     };
     client.add_source(pb::AddSourceRequest { source: Some(transfers) }).await.unwrap();
     let (head, other_head) = (one.head().await, two.head().await);
@@ -107,7 +102,7 @@ async fn several_chains_sources_and_processes_leave_no_hole_and_no_double() {
     second.stop().await;
 }
 
-/// Has every range with events read again, as after a failed attempt.
+/// Makes every range with events be read again, as after a failed attempt.
 async fn read_again(jobs: &mongodb::Collection<Document>) {
     let again = doc! {
         "$set": { "status": "pending", "open": true, "attempts": 0_i64, "reopened": true },
@@ -122,11 +117,10 @@ async fn read_again(jobs: &mongodb::Collection<Document>) {
 
 #[tokio::test]
 async fn what_an_earlier_attempt_stored_of_a_dead_branch_goes_even_below_finality() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     world.chain.mine(20).await;
     let indexing = Settings { finality: 5, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     let rows = database.database().await;
     let events = rows.collection::<Document>("feeEvents");
     // The same event in a block of the same number and another hash.
@@ -141,12 +135,11 @@ async fn what_an_earlier_attempt_stored_of_a_dead_branch_goes_even_below_finalit
 
 #[tokio::test]
 async fn a_finished_range_that_is_read_again_mends_what_differs_and_leaves_the_rest() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
+    let (world, database) = World::with_history(40).await;
     world.chain.mine(20).await;
-    // Everything with events is final, so it is stored as it comes and not exchanged as a whole.
+    // All events are final, so they are stored as they are read and not replaced as a whole.
     let indexing = Settings { finality: 5, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
     let database_ = database.database().await;
     let (events, jobs) =
@@ -167,21 +160,18 @@ async fn a_finished_range_that_is_read_again_mends_what_differs_and_leaves_the_r
 
 #[tokio::test]
 async fn a_source_whose_cursor_was_never_placed_is_read_all_the_same() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(10).await;
+    let (world, database) = World::with_history(10).await;
     let settings = world.settings(&database);
     let indexing = settings.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     indexing.stop().await;
-    // As after a kill between storing the source and placing its cursor.
+    // As after a kill between storing the source and creating its cursor.
     let rows = database.database().await;
     for collection in ["lastBlock", "blockJobs", "feeEvents"] {
         rows.collection::<Document>(collection).delete_many(doc! {}).await.unwrap();
     }
     let indexing = Settings { sources: false, ..settings }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
@@ -190,7 +180,7 @@ async fn a_dense_range_that_is_not_final_is_cut_instead_of_held_in_memory() {
     for _ in 0..6 {
         world.emit(6_000).await;
     }
-    let node = Liar::before(world.chain.url()).await;
+    let node = LyingNode::before(world.chain.url()).await;
     node.lie(|method, params, truth| match (method, asked(params)) {
         ("eth_getLogs", Some((from, to))) if to > from => error(&truth["id"], -32005, "too many results"),
         _ => truth,
@@ -198,7 +188,7 @@ async fn a_dense_range_that_is_not_final_is_cut_instead_of_held_in_memory() {
     let settings =
         Settings { nodes: vec![node.url()], batch: 50, concurrency: 1, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    let progress = indexing.complete_to(FEES, world.head().await).await;
+    let progress = indexing.caught_up(&world).await;
     assert_eq!(progress.events, 36_000);
     let jobs = database.database().await.collection::<Document>("blockJobs");
     let most = jobs.find_one(doc! {}).sort(doc! { "count": -1 }).await.unwrap().unwrap();
@@ -210,24 +200,16 @@ async fn a_dense_range_that_is_not_final_is_cut_instead_of_held_in_memory() {
 
 #[tokio::test]
 async fn a_source_can_be_paused_changed_and_not_bent() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     let indexing = Settings { sources: false, ..world.settings(&database) }.launch().await;
     let mut client = indexing.client();
-    let source = pb::Source {
-        name: FEES.to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: world.contract.clone(),
-        nodes: vec![world.chain.url()],
-        paused: true,
-        ..Default::default()
-    };
+    let source = pb::Source { paused: true, ..source(FEES, &world.contract, vec![world.chain.url()]) };
     let add = |source: pb::Source| {
         let mut client = indexing.client();
         async move { client.add_source(pb::AddSourceRequest { source: Some(source) }).await }
     };
     add(source.clone()).await.unwrap();
-    // One that is not paused, and came later, is read to its end meanwhile.
+    // A source that is not paused, and was added later, is read to its end meanwhile.
     let other = pb::Source {
         name: "transfers".to_owned(),
         contract_address: String::new(),
@@ -240,7 +222,7 @@ async fn a_source_can_be_paused_changed_and_not_bent() {
     let jobs = database.database().await.collection::<Document>("blockJobs");
     assert_eq!(jobs.count_documents(doc! { "source": FEES }).await.unwrap(), 0);
     add(pb::Source { paused: false, batch_size: 5, ..source.clone() }).await.unwrap();
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
 
     let refused = add(pb::Source { start_block: 9, ..source.clone() }).await.unwrap_err();

@@ -62,8 +62,7 @@ async fn complete(database: &Database, head: u64) {
 
 #[tokio::test]
 async fn a_worker_that_dies_at_any_stage_loses_and_doubles_nothing() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(60).await;
+    let (world, database) = World::with_history(60).await;
     let fleet = Fleet::new(Settings {
         lease_ms: 1_000,
         batch: 8,
@@ -121,8 +120,7 @@ async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_ne
 
 #[tokio::test]
 async fn a_storm_of_kills_over_many_workers_leaves_the_chains_own_set() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(80).await;
+    let (world, database) = World::with_history(80).await;
     let settings =
         Settings { lease_ms: 800, batch: 3, concurrency: 2, finality: 20, ..world.settings(&database) };
     let fleet = Fleet::new(settings);
@@ -148,8 +146,7 @@ async fn a_storm_of_kills_over_many_workers_leaves_the_chains_own_set() {
 
 #[tokio::test]
 async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(25).await;
+    let (world, database) = World::with_history(25).await;
     let slow = testkit::FaultProxy::http(world.chain.address()).await;
     let hold = testkit::Hold::new();
     slow.rule(testkit::Rule::on("eth_getLogs", testkit::Upset::ReplyHeld(hold.clone())));
@@ -164,12 +161,12 @@ async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes
     let indexing = Settings { sources: false, ..settings.clone() };
     // The source's nodes are those of the paused worker; they answer at once now.
     let indexing = indexing.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
     paused.signal(Signal::SIGCONT);
     // It finds its lease gone and goes on with what is new.
     world.emit(2).await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     indexing.stop().await;
     world.emit(2).await;
     complete(&database.database().await, world.head().await).await;

@@ -1,4 +1,4 @@
-//! A chain with a fee collector on it, a database, an indexer over both, and the reader that knows nothing of either's code.
+//! A chain with a fee collector, a database, an indexer for both, and a reader of both that shares no code with the indexer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,10 +24,10 @@ const TOKEN: &str = include_str!("../../../../tests/contracts/artifacts/Token.js
 /// `FeesCollected(address,address,uint256,uint256)`
 const FEES_TOPIC: &str = "0x28a87b6059180e46de5fb9ab35eb043e8fe00ab45afcc7789e3934ecbbcde3ea";
 
-/// An event as the chain and the store both tell it.
+/// An event as both the chain and the store have it.
 pub(crate) type Fact = (u64, String, String, u64, String);
 
-/// A chain that makes blocks when told to, with a fee collector.
+/// A chain that mines on request, with a fee collector.
 pub(crate) struct World {
     pub(crate) chain: Chain,
     pub(crate) account: String,
@@ -37,6 +37,13 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new() -> Self {
         Self::of(CHAIN_ID).await
+    }
+
+    /// A chain of this many blocks, and a database.
+    pub(crate) async fn with_history(blocks: u64) -> (Self, MongoDatabase) {
+        let (world, database) = (Self::new().await, testkit::mongo().await);
+        world.history(blocks).await;
+        (world, database)
     }
 
     pub(crate) async fn of(chain_id: u64) -> Self {
@@ -107,7 +114,7 @@ impl World {
         json!({ "from": self.account, "to": self.contract, "data": data, "gas": format!("{gas:#x}") })
     }
 
-    /// Blocks with events, some without, so that ranges of both kinds come.
+    /// Blocks with events and some without, so that there are ranges of both kinds.
     pub(crate) async fn history(&self, blocks: u64) {
         for block in 0..blocks {
             if block % 3 == 2 {
@@ -165,7 +172,7 @@ impl World {
         }
     }
 
-    /// The stored set must equal the chain's, and the ledger must say so.
+    /// The stored set must equal the chain's.
     pub(crate) async fn assert_stored(&self, database: &MongoDatabase) {
         self.assert_stored_in(&database.database().await).await;
     }
@@ -191,7 +198,7 @@ pub(crate) fn selector(signature: &str) -> String {
     })
 }
 
-/// What is in `feeEvents`, read without the indexer's code.
+/// The contents of `feeEvents`, read without the indexer's code.
 pub(crate) async fn stored(database: &MongoDatabase) -> BTreeSet<Fact> {
     stored_in(&database.database().await).await
 }
@@ -218,7 +225,7 @@ pub(crate) async fn stored_in(database: &mongodb::Database) -> BTreeSet<Fact> {
     set
 }
 
-/// Has the server write down every statement against a collection, until [`statements`] are read.
+/// Makes the server record every statement against a collection, until [`statements`] is called.
 pub(crate) async fn profile(database: &mongodb::Database, collection: &str) {
     database.run_command(doc! { "profile": 0 }).await.unwrap();
     database.collection::<Document>("system.profile").drop().await.unwrap();
@@ -242,6 +249,17 @@ pub(crate) fn counted(statements: &[Document], field: &str) -> i64 {
         _ => 0,
     };
     statements.iter().map(number).sum()
+}
+
+/// A source on the chain of the tests.
+pub(crate) fn source(name: &str, contract: &str, nodes: Vec<String>) -> pb::Source {
+    pb::Source {
+        name: name.to_owned(),
+        chain_id: CHAIN_ID,
+        contract_address: contract.to_owned(),
+        nodes,
+        ..Default::default()
+    }
 }
 
 /// The parts of a configuration that tests vary.
@@ -318,6 +336,18 @@ impl Indexing {
             self.progress(source).await.filter(|progress| progress.complete_to_block >= block)
         })
         .await
+    }
+
+    /// Waits until the fee source is complete to the head.
+    pub(crate) async fn caught_up(&self, world: &World) -> pb::Progress {
+        self.complete_to(FEES, world.head().await).await
+    }
+
+    /// Catches up, compares what is stored with the chain, and stops.
+    pub(crate) async fn finish(self, world: &World, database: &MongoDatabase) {
+        self.caught_up(world).await;
+        world.assert_stored(database).await;
+        self.stop().await;
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {

@@ -9,7 +9,7 @@ mod collect;
 mod health;
 mod kill;
 mod kit;
-mod liar;
+mod lying_node;
 mod nodes;
 mod process;
 mod reorg;

@@ -1,4 +1,4 @@
-//! Nodes that refuse, fail, lag, boast and leave things out.
+//! Nodes that refuse, fail, lag, report blocks they do not have, and leave events out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
 use testkit::{FaultProxy, Rule, Upset, wait_for};
 
-use crate::kit::{FEES, LONG, Settings, World, number};
-use crate::liar::{Liar, asked, error};
+use crate::kit::{FEES, LONG, Settings, World, number, source};
+use crate::lying_node::{LyingNode, asked, error};
 
 async fn parked(database: &testkit::MongoDatabase) -> u64 {
     let jobs = database.database().await.collection::<Document>("blockJobs");
@@ -17,9 +17,8 @@ async fn parked(database: &testkit::MongoDatabase) -> u64 {
 
 #[tokio::test]
 async fn a_node_that_refuses_ranges_in_any_wording_is_asked_for_less() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(45).await;
-    let liar = Liar::before(world.chain.url()).await;
+    let (world, database) = World::with_history(45).await;
+    let liar = LyingNode::before(world.chain.url()).await;
     let wordings = [
         "query returned more than 10000 results",
         "eth_getLogs is limited to a 3 range",
@@ -37,7 +36,7 @@ async fn a_node_that_refuses_ranges_in_any_wording_is_asked_for_less() {
     });
     let settings = Settings { nodes: vec![liar.url()], batch: 20, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
     assert_eq!(parked(&database).await, 0);
     indexing.stop().await;
@@ -45,12 +44,11 @@ async fn a_node_that_refuses_ranges_in_any_wording_is_asked_for_less() {
 
 #[tokio::test]
 async fn a_single_block_that_is_too_much_is_read_from_its_receipts() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(12).await;
+    let (world, database) = World::with_history(12).await;
     world.emit(120).await;
     let dense = world.head().await;
     world.history(5).await;
-    let liar = Liar::before(world.chain.url()).await;
+    let liar = LyingNode::before(world.chain.url()).await;
     liar.lie(move |method, params, truth| match (method, asked(params)) {
         ("eth_getLogs", Some((from, to))) if from <= dense && dense <= to => {
             error(&truth["id"], -32005, "query returned more than 100 results")
@@ -58,26 +56,23 @@ async fn a_single_block_that_is_too_much_is_read_from_its_receipts() {
         _ => truth,
     });
     let indexing = Settings { nodes: vec![liar.url()], ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn a_node_that_is_down_is_passed_over_and_an_outage_uses_up_no_attempts() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     let first = FaultProxy::http(world.chain.address()).await;
     let second = FaultProxy::http(world.chain.address()).await;
     let nodes = vec![first.url(), second.url()];
     // Three attempts only: an outage of many rounds would park every range if it counted.
     let extra = "max_attempts = 3".to_owned();
     let indexing = Settings { nodes, extra, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
 
     first.refuse().await;
     world.history(15).await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
 
     first.pass().await;
@@ -86,18 +81,20 @@ async fn a_node_that_is_down_is_passed_over_and_an_outage_uses_up_no_attempts() 
             proxy.replace_rules(methods.iter().map(|method| Rule::on(method, Upset::Refuse)));
         }
     };
-    // Heads cannot be read, so nothing is claimed; then only logs fail, and what is claimed is given back.
+    // Heads cannot be read, so nothing is claimed; then only logs fail, and claimed ranges are released.
     refused(&["eth_getBlockByNumber", "eth_getLogs", "eth_getBlockReceipts"]);
     world.history(15).await;
     let stuck = world.head().await;
     refused(&["eth_getLogs", "eth_getBlockReceipts"]);
     let before = first.calls("eth_getLogs");
     wait_for("many failed attempts", LONG, || async { first.calls("eth_getLogs") > before + 12 }).await;
-    wait_for("it to say why it stands", LONG, || async {
+    wait_for("the reason why it does not move", LONG, || async {
         let progress = indexing.progress(FEES).await.unwrap();
         assert!(progress.complete_to_block < stuck);
         let first = progress.retried.first();
-        first.is_some_and(|told| told.from_block == progress.complete_to_block + 1 && !told.error.is_empty())
+        first.is_some_and(|range| {
+            range.from_block == progress.complete_to_block + 1 && !range.error.is_empty()
+        })
     })
     .await;
     assert_eq!(parked(&database).await, 0, "an outage is not the range's fault");
@@ -111,45 +108,39 @@ async fn a_node_that_is_down_is_passed_over_and_an_outage_uses_up_no_attempts() 
 
 #[tokio::test]
 async fn a_slow_node_is_asked_for_less_and_another_one_asked_instead() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let slow = FaultProxy::http(world.chain.address()).await;
     slow.rule(Rule::on("eth_getLogs", Upset::Hang));
     let extra = "verify = \"bloom\"".to_owned();
     let nodes = vec![slow.url(), world.chain.url()];
     let indexing = Settings { nodes, extra, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn a_node_that_hangs_does_not_hold_up_the_others() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     let hanging = FaultProxy::http(world.chain.address()).await;
     let nodes = vec![hanging.url(), world.chain.url()];
-    // Whoever waits for it as long as he may comes too late.
+    // A worker that waits for its full timeout would be too late.
     let node_timeout_ms = u64::try_from(LONG.as_millis()).unwrap();
     let extra = "verify = \"bloom\"".to_owned();
     let settings = Settings { nodes, extra, node_timeout_ms, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     for question in ["eth_chainId", "eth_getBlockByNumber"] {
         hanging.rule(Rule::on(question, Upset::Hang));
     }
     world.history(5).await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn the_empty_answer_of_a_lagging_node_is_no_empty_range() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
-    let (lagging, honest) = (Liar::before(world.chain.url()).await, Liar::before(world.chain.url()).await);
-    // It names the true head, but its logs and its blocks end at 10; beyond, logs are an empty success, as geth's are.
+    let (world, database) = World::with_history(30).await;
+    let (lagging, honest) =
+        (LyingNode::before(world.chain.url()).await, LyingNode::before(world.chain.url()).await);
+    // It reports the true head, but its blocks end at 10; for later ones it returns no logs without an error, as geth does.
     lagging.lie(|method, params, mut truth| match method {
         "eth_getLogs" => {
             if let Some(logs) = truth["result"].as_array_mut() {
@@ -162,60 +153,54 @@ async fn the_empty_answer_of_a_lagging_node_is_no_empty_range() {
         }
         _ => truth,
     });
-    // The honest one is down at first: nothing may be taken from the lagging one meanwhile.
+    // The honest one is down at first: nothing of the lagging one may be used meanwhile.
     honest.lie(|_, _, truth| error(&truth["id"], -32000, "service unavailable"));
     let nodes = vec![lagging.url(), honest.url()];
     let settings = Settings { nodes, sources: false, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    let source = proto::indexer::v1::Source {
-        name: FEES.to_owned(),
-        chain_id: crate::kit::CHAIN_ID,
-        contract_address: world.contract.clone(),
-        nodes: settings.nodes.clone(),
-        ..Default::default()
-    };
+    let source = source(FEES, &world.contract, settings.nodes.clone());
     let request = proto::indexer::v1::AddSourceRequest { source: Some(source) };
     indexing.client().add_source(request).await.unwrap();
-    honest.be_honest();
-    indexing.complete_to(FEES, world.head().await).await;
+    honest.tell_the_truth();
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
-    lagging.be_honest();
+    lagging.tell_the_truth();
     indexing.stop().await;
 }
 
 #[tokio::test]
 async fn a_node_that_lies_about_its_head_stops_nothing_and_fills_nothing() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
-    let liar = Liar::before(world.chain.url()).await;
-    // Twenty blocks ahead, and it shows a block there when asked for that one; but has none in between.
+    let (world, database) = World::with_history(20).await;
+    let liar = LyingNode::before(world.chain.url()).await;
+    // Its head is twenty blocks ahead, but it has no block there.
     liar.lie(|method, params, mut truth| {
         if method == "eth_getBlockByNumber" && params[0] == "latest" {
-            let boast = number(&truth["result"]["number"]) + 20;
-            truth["result"]["number"] = json!(format!("{boast:#x}"));
+            let claimed = number(&truth["result"]["number"]) + 20;
+            truth["result"]["number"] = json!(format!("{claimed:#x}"));
         }
         truth
     });
     let nodes = vec![liar.url(), world.chain.url()];
     let indexing = Settings { nodes, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.history(10).await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
 
-    // Now it also invents the block itself: ranges are claimed that nobody can read.
+    // Now it also invents that block, so ranges are claimed that no node has.
     liar.lie(|method, params, mut truth| {
         if method == "eth_getBlockByNumber" {
             let latest = params[0] == "latest";
             if latest || truth["result"].is_null() {
-                let boast = if latest { number(&truth["result"]["number"]) + 20 } else { number(&params[0]) };
-                if latest || boast.is_multiple_of(2) {
+                let claimed =
+                    if latest { number(&truth["result"]["number"]) + 20 } else { number(&params[0]) };
+                if latest || claimed.is_multiple_of(2) {
                     let mut block =
                         if latest { truth["result"].clone() } else { json!({ "parentHash": hash(1) }) };
-                    block["number"] = json!(format!("{boast:#x}"));
-                    block["hash"] = hash(boast);
+                    block["number"] = json!(format!("{claimed:#x}"));
+                    block["hash"] = hash(claimed);
                     block["timestamp"] = json!("0x1");
-                    block["parentHash"] = hash(boast - 1);
+                    block["parentHash"] = hash(claimed - 1);
                     truth = json!({ "jsonrpc": "2.0", "id": truth["id"], "result": block });
                 }
             }
@@ -223,26 +208,23 @@ async fn a_node_that_lies_about_its_head_stops_nothing_and_fills_nothing() {
         truth
     });
     world.history(12).await;
-    indexing.complete_to(FEES, world.head().await).await;
-    liar.be_honest();
-    // What it boasted of is forgotten once it is found out.
+    indexing.caught_up(&world).await;
+    liar.tell_the_truth();
+    // The false head is corrected.
     let head = world.head().await;
     wait_for("the true head", LONG, || async {
         indexing.progress(FEES).await.is_some_and(|p| (p.head_block, p.lag_blocks) == (head, 0))
     })
     .await;
     world.history(40).await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn a_boasting_node_does_not_hide_a_reorganisation() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
-    let liar = Liar::before(world.chain.url()).await;
-    // A head far beyond what is final, and a block to show for it; but none in between.
+    let (world, database) = World::with_history(30).await;
+    let liar = LyingNode::before(world.chain.url()).await;
+    // Its head is far ahead, and it returns a block there, but none in between.
     liar.lie(|method, params, mut truth| {
         if method == "eth_getBlockByNumber" && (params[0] == "latest" || number(&params[0]) == 1_000) {
             let mut block = json!({ "number": "0x3e8", "timestamp": "0x1" });
@@ -253,7 +235,7 @@ async fn a_boasting_node_does_not_hide_a_reorganisation() {
     });
     let nodes = vec![liar.url(), world.chain.url()];
     let indexing = Settings { nodes, finality: 20, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     for depth in [2, 6, 11] {
         world.chain.call("anvil_reorg", json!([depth, [[world.emission(3), 0]]])).await;
         wait_for("the stored set to equal the chain's", LONG, || async {
@@ -261,7 +243,7 @@ async fn a_boasting_node_does_not_hide_a_reorganisation() {
         })
         .await;
         world.history(3).await;
-        indexing.complete_to(FEES, world.head().await).await;
+        indexing.caught_up(&world).await;
     }
     world.assert_stored(&database).await;
     indexing.stop().await;
@@ -273,29 +255,20 @@ fn hash(of: u64) -> Value {
 
 #[tokio::test]
 async fn blocks_that_an_answer_leaves_out_are_found_by_their_bloom() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
-    let liar = Liar::before(world.chain.url()).await;
-    liar.lie(|method, _, mut truth| {
-        if method == "eth_getLogs"
-            && let Some(logs) = truth["result"].as_array_mut()
-        {
-            logs.retain(|log| !number(&log["blockNumber"]).is_multiple_of(4));
-        }
-        truth
+    let (world, database) = World::with_history(40).await;
+    let liar = LyingNode::before(world.chain.url()).await;
+    liar.change_logs(|logs| {
+        logs.retain(|log| !number(&log["blockNumber"]).is_multiple_of(4));
     });
     let indexing = Settings { nodes: vec![liar.url()], ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn an_empty_list_of_receipts_is_no_proof_that_a_block_is_empty() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
-    let liar = Liar::before(world.chain.url()).await;
-    // Its headers are ahead of what it knows of their contents.
+    let (world, database) = World::with_history(20).await;
+    let liar = LyingNode::before(world.chain.url()).await;
+    // It has headers of blocks whose contents it does not have yet.
     let asked_for_receipts = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&asked_for_receipts);
     liar.lie(move |method, _, truth| match method {
@@ -308,10 +281,8 @@ async fn an_empty_list_of_receipts_is_no_proof_that_a_block_is_empty() {
     });
     let indexing = Settings { nodes: vec![liar.url()], ..world.settings(&database) }.launch().await;
     wait_for("several attempts", LONG, || async { asked_for_receipts.load(Ordering::SeqCst) > 5 }).await;
-    liar.be_honest();
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    liar.tell_the_truth();
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
@@ -320,61 +291,43 @@ async fn an_answer_that_is_cut_off_or_doubled_is_mended() {
     for _ in 0..12 {
         world.emit(30).await;
     }
-    let liar = Liar::before(world.chain.url()).await;
-    liar.lie(|method, _, mut truth| {
-        if method == "eth_getLogs"
-            && let Some(logs) = truth["result"].as_array_mut()
-        {
-            // Ends in the middle of a block, and says some things twice, out of order.
-            logs.truncate(100);
-            let twice: Vec<Value> = logs.iter().take(7).cloned().collect();
-            logs.extend(twice);
-            logs.reverse();
-        }
-        truth
+    let liar = LyingNode::before(world.chain.url()).await;
+    liar.change_logs(|logs| {
+        // It ends in the middle of a block, and has duplicates out of order.
+        logs.truncate(100);
+        let twice: Vec<Value> = logs.iter().take(7).cloned().collect();
+        logs.extend(twice);
+        logs.reverse();
     });
     let indexing = Settings { nodes: vec![liar.url()], ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn single_logs_that_one_node_leaves_out_are_found_by_the_other() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
-    let liar = Liar::before(world.chain.url()).await;
-    liar.lie(|method, _, mut truth| {
-        if method == "eth_getLogs"
-            && let Some(logs) = truth["result"].as_array_mut()
-        {
-            logs.retain(|log| number(&log["logIndex"]) != 1);
-        }
-        truth
+    let (world, database) = World::with_history(40).await;
+    let liar = LyingNode::before(world.chain.url()).await;
+    liar.change_logs(|logs| {
+        logs.retain(|log| number(&log["logIndex"]) != 1);
     });
     let nodes = vec![liar.url(), world.chain.url()];
     let indexing = Settings { nodes, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 
-    // With one node alone, receipts find them, where every block is compared with its own.
+    // With a single node they are found if every block is compared with its receipts.
     let fresh = testkit::mongo().await;
     let extra = "verify = \"receipts\"".to_owned();
     let indexing = Settings { nodes: vec![liar.url()], extra, ..world.settings(&fresh) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&fresh).await;
-    indexing.stop().await;
+    indexing.finish(&world, &fresh).await;
 }
 
 #[tokio::test]
 async fn a_range_that_no_attempt_can_read_is_parked_and_can_be_requeued() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
-    let liar = Liar::before(world.chain.url()).await;
+    let (world, database) = World::with_history(30).await;
+    let liar = LyingNode::before(world.chain.url()).await;
     let tries = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&tries);
-    // One range is answered with another contract's log, for ever.
+    // The response for one range always holds a log of another contract.
     liar.lie(move |method, params, mut truth| match (method, asked(params)) {
         ("eth_getLogs", Some((from, to))) if from <= 15 && 15 <= to => {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -394,10 +347,10 @@ async fn a_range_that_no_attempt_can_read_is_parked_and_can_be_requeued() {
     let progress = indexing.complete_to(FEES, 9).await;
     let range = &progress.exhausted[0];
     assert_eq!((range.from_block, range.to_block, range.attempts), (10, 19, 3));
-    assert!(range.error.contains("not asked for"), "{}", range.error);
-    assert_eq!(progress.complete_to_block, 9, "nothing beyond the hole is called complete");
+    assert!(range.error.contains("not requested"), "{}", range.error);
+    assert_eq!(progress.complete_to_block, 9, "nothing beyond the gap counts as complete");
     assert!(tries.load(Ordering::SeqCst) >= 3);
-    liar.be_honest();
+    liar.tell_the_truth();
     let requeue = |from_block| {
         let request = proto::indexer::v1::RequeueRangeRequest { source: FEES.to_owned(), from_block };
         let mut client = indexing.client();
@@ -405,7 +358,7 @@ async fn a_range_that_no_attempt_can_read_is_parked_and_can_be_requeued() {
     };
     assert_eq!(requeue(11).await, 0);
     assert_eq!(requeue(10).await, 1);
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     assert_eq!(requeue(10).await, 0);
     world.assert_stored(&database).await;
     indexing.stop().await;

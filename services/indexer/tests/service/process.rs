@@ -64,8 +64,7 @@ fn port() -> u16 {
 
 #[tokio::test]
 async fn the_fee_collectors_configuration_starts_an_indexer_unchanged() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let port = port().to_string();
     let mongo = database.url().replacen("/?", &format!("/{}?", database.name()), 1);
     let (chain, node) = (CHAIN_ID.to_string(), world.chain.url());
@@ -154,8 +153,7 @@ async fn a_wrong_start_is_exit_code_one_and_says_why() {
 
 #[tokio::test]
 async fn a_worker_whose_database_goes_for_good_ends_with_exit_code_one() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let proxy = testkit::FaultProxy::tcp(database.address()).await;
     let slow = testkit::FaultProxy::http(world.chain.address()).await;
     let hold = testkit::Hold::new();

@@ -1,4 +1,4 @@
-//! Reorganisations of 1 to 20 blocks, under the eyes of a watcher.
+//! Reorganisations of 1 to 20 blocks, as stored and as a watcher sees them.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use testkit::wait_for;
 use crate::kill::Fleet;
 use crate::kit::{FEES, Indexing, LONG, Settings, World};
 
-/// What a watcher believes: block -> hash -> events. Retractions take whole blocks back.
+/// What a watcher has received: events by block and hash. Retractions remove whole blocks.
 #[derive(Default)]
-pub(crate) struct Belief {
+pub(crate) struct WatcherState {
     blocks: BTreeMap<(u64, String), Vec<u32>>,
     last: Option<(u64, u32)>,
     pub(crate) retractions: u64,
     pub(crate) cursor: String,
 }
 
-impl Belief {
+impl WatcherState {
     pub(crate) fn take(&mut self, response: pb::WatchEventsResponse) {
         self.cursor = response.cursor;
         match response.change.expect("a change") {
@@ -33,7 +33,7 @@ impl Belief {
             Change::Retraction(gone) => {
                 self.retractions += 1;
                 let known = self.blocks.remove(&(gone.block_number, gone.block_hash.clone()));
-                assert!(known.is_some(), "block {} was never told of", gone.block_number);
+                assert!(known.is_some(), "block {} was never sent", gone.block_number);
                 self.last = self
                     .blocks
                     .iter()
@@ -43,7 +43,7 @@ impl Belief {
         }
     }
 
-    /// Every event, as the chain tells them.
+    /// Every event that holds now.
     pub(crate) fn facts(&self) -> Vec<(u64, String, u64)> {
         let one = |((number, hash), logs): (&(u64, String), &Vec<u32>)| {
             logs.iter().map(|log| (*number, hash.clone(), u64::from(*log))).collect::<Vec<_>>()
@@ -52,22 +52,22 @@ impl Belief {
     }
 }
 
-/// Follows until the belief equals the chain.
-pub(crate) async fn follow(world: &World, indexing: &Indexing, belief: &mut Belief) {
+/// Watches until the received events equal the chain's.
+pub(crate) async fn follow(world: &World, indexing: &Indexing, watcher: &mut WatcherState) {
     let expected: Vec<_> =
         world.facts().await.into_iter().map(|(number, hash, _, log, _)| (number, hash, log)).collect();
     let request = pb::WatchEventsRequest {
         source: FEES.to_owned(),
-        cursor: belief.cursor.clone(),
-        from_block: u64::from(belief.cursor.is_empty()),
+        cursor: watcher.cursor.clone(),
+        from_block: u64::from(watcher.cursor.is_empty()),
     };
     let mut stream = indexing.client().watch_events(request).await.unwrap().into_inner();
-    while belief.facts() != expected {
+    while watcher.facts() != expected {
         let next = tokio::time::timeout(LONG, stream.message()).await;
         let next = next.unwrap_or_else(|_| {
-            panic!("the watcher stands still with {} of {}", belief.facts().len(), expected.len())
+            panic!("the watcher got no further than {} of {}", watcher.facts().len(), expected.len())
         });
-        belief.take(next.unwrap().expect("the stream goes on"));
+        watcher.take(next.unwrap().expect("the stream goes on"));
     }
 }
 
@@ -79,46 +79,44 @@ async fn reorganise(world: &World, depth: u64, with: &[(u64, u64)]) {
 }
 
 async fn settled(world: &World, indexing: &Indexing, database: &testkit::MongoDatabase) {
-    // Completeness alone does not tell: the old branch was complete too.
+    // Completeness alone proves nothing: the old branch was complete too.
     wait_for("the stored set to equal the chain's", LONG, || async {
         crate::kit::stored(database).await == world.facts().await
     })
     .await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored(database).await;
 }
 
 #[tokio::test]
 async fn a_reorganisation_of_any_depth_is_undone_read_again_and_told() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
+    let (world, database) = World::with_history(40).await;
     let indexing = world.settings(&database).launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    let mut belief = Belief::default();
-    follow(&world, &indexing, &mut belief).await;
+    indexing.caught_up(&world).await;
+    let mut watcher = WatcherState::default();
+    follow(&world, &indexing, &mut watcher).await;
     for depth in [1, 2, 3, 5, 8, 13, 20] {
-        let before = belief.retractions;
+        let before = watcher.retractions;
         reorganise(&world, depth, &[(2, 0), (1, depth - 1)]).await;
         settled(&world, &indexing, &database).await;
-        follow(&world, &indexing, &mut belief).await;
-        assert!(depth < 2 || belief.retractions > before, "depth {depth} took nothing back");
+        follow(&world, &indexing, &mut watcher).await;
+        assert!(depth < 2 || watcher.retractions > before, "depth {depth} took nothing back");
         world.history(4).await;
         settled(&world, &indexing, &database).await;
-        follow(&world, &indexing, &mut belief).await;
+        follow(&world, &indexing, &mut watcher).await;
     }
-    let progress = indexing.complete_to(FEES, world.head().await).await;
+    let progress = indexing.caught_up(&world).await;
     assert_eq!(progress.events, world.facts().await.len() as u64);
-    // Whoever comes new sees the same as who was there all the time.
-    let mut fresh = Belief::default();
+    // A new watcher sees the same as one that watched all the time.
+    let mut fresh = WatcherState::default();
     follow(&world, &indexing, &mut fresh).await;
-    assert_eq!((fresh.facts(), fresh.retractions), (belief.facts(), 0));
+    assert_eq!((fresh.facts(), fresh.retractions), (watcher.facts(), 0));
     indexing.stop().await;
 }
 
 #[tokio::test]
 async fn reorganisations_while_history_is_read_leave_no_trace() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let settings = Settings { batch: 5, concurrency: 3, ..world.settings(&database) };
     let (one, two) = tokio::join!(settings.launch(), settings.launch());
     for round in 0..12u64 {
@@ -135,36 +133,34 @@ async fn reorganisations_while_history_is_read_leave_no_trace() {
 
 #[tokio::test]
 async fn a_reorganisation_before_the_last_one_is_read_again_is_told_too() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     // One range over all: both forks lie within it.
     let settings = Settings { batch: 50, concurrency: 1, lease_ms: 1_000, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    let mut belief = Belief::default();
-    follow(&world, &indexing, &mut belief).await;
+    indexing.caught_up(&world).await;
+    let mut watcher = WatcherState::default();
+    follow(&world, &indexing, &mut watcher).await;
     indexing.stop().await;
     reorganise(&world, 3, &[(2, 0)]).await;
-    // It undoes, claims what it has to read again, and dies over it.
+    // It undoes, claims the range to read again, and dies then.
     let mut dying = Fleet::new(settings.clone()).worker(Some("indexer.after_claim"));
     assert!(!dying.end().await.success(), "nothing was claimed");
     reorganise(&world, 8, &[(3, 0), (1, 4)]).await;
     let indexing = settings.launch().await;
     settled(&world, &indexing, &database).await;
-    follow(&world, &indexing, &mut belief).await;
-    assert!(belief.retractions <= 8, "{} blocks taken back, eight were undone", belief.retractions);
-    let progress = indexing.complete_to(FEES, world.head().await).await;
+    follow(&world, &indexing, &mut watcher).await;
+    assert!(watcher.retractions <= 8, "{} blocks taken back, eight were undone", watcher.retractions);
+    let progress = indexing.caught_up(&world).await;
     assert_eq!(progress.events, world.facts().await.len() as u64);
     indexing.stop().await;
 }
 
 #[tokio::test]
 async fn a_reorganisation_deeper_than_finality_is_found_too() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
+    let (world, database) = World::with_history(40).await;
     let settings = Settings { finality: 5, ..world.settings(&database) };
     let indexing = settings.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     reorganise(&world, 18, &[(3, 0), (2, 9)]).await;
     settled(&world, &indexing, &database).await;
     indexing.stop().await;
@@ -172,18 +168,17 @@ async fn a_reorganisation_deeper_than_finality_is_found_too() {
 
 #[tokio::test]
 async fn a_reorganisation_while_nobody_looks_is_found_at_the_next_start() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(30).await;
+    let (world, database) = World::with_history(30).await;
     let indexing = world.settings(&database).launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    let mut belief = Belief::default();
-    follow(&world, &indexing, &mut belief).await;
+    indexing.caught_up(&world).await;
+    let mut watcher = WatcherState::default();
+    follow(&world, &indexing, &mut watcher).await;
     indexing.stop().await;
     reorganise(&world, 10, &[(5, 3)]).await;
     world.history(3).await;
     let indexing = world.settings(&database).launch().await;
     settled(&world, &indexing, &database).await;
-    follow(&world, &indexing, &mut belief).await;
-    assert!(belief.retractions > 0);
+    follow(&world, &indexing, &mut watcher).await;
+    assert!(watcher.retractions > 0);
     indexing.stop().await;
 }

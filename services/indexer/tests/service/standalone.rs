@@ -11,7 +11,7 @@ use serde_json::json;
 use testkit::wait_for;
 
 use crate::kill::Fleet;
-use crate::kit::{CHAIN_ID, FEES, LONG, Settings, TRANSFER, World, selector, stored_in};
+use crate::kit::{FEES, LONG, Settings, TRANSFER, World, selector, source, stored_in};
 
 /// Ends when dropped.
 struct Standalone {
@@ -85,13 +85,13 @@ async fn without_transactions_the_stored_set_is_the_chains_through_reorganisatio
     }
     let equal = || async { stored_in(&events).await == world.facts().await };
     let indexing = Settings { concurrency: 2, ..settings.clone() }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     world.assert_stored_in(&events).await;
     for depth in [1, 4, 9] {
         world.chain.call("anvil_reorg", json!([depth, [[world.emission(3), 0]]])).await;
         world.history(2).await;
         wait_for("the stored set to equal the chain's", LONG, equal).await;
-        indexing.complete_to(FEES, world.head().await).await;
+        indexing.caught_up(&world).await;
     }
     indexing.stop().await;
 
@@ -101,7 +101,7 @@ async fn without_transactions_the_stored_set_is_the_chains_through_reorganisatio
     assert!(!dying.end().await.success(), "the undo was never reached");
     let indexing = settings.launch().await;
     wait_for("the stored set to equal the chain's", LONG, equal).await;
-    let progress = indexing.complete_to(FEES, world.head().await).await;
+    let progress = indexing.caught_up(&world).await;
     assert_eq!(progress.events, world.facts().await.len() as u64);
     world.assert_stored_in(&events).await;
     indexing.stop().await;
@@ -113,7 +113,7 @@ async fn without_transactions_addresses_are_kept_and_a_range_is_cut_at_a_false_h
     let dir = testkit::scratch_dir();
     let server = Standalone::start(dir.path()).await;
     let token = world.token().await;
-    let liar = crate::liar::Liar::before(world.chain.url()).await;
+    let liar = crate::lying_node::LyingNode::before(world.chain.url()).await;
     // A head twenty blocks ahead, with a block to show for it: ranges are claimed that nobody can read to their end.
     liar.lie(|method, params, mut truth| {
         if method == "eth_getBlockByNumber" && (params[0] == "latest" || truth["result"].is_null()) {
@@ -136,13 +136,9 @@ async fn without_transactions_addresses_are_kept_and_a_range_is_cut_at_a_false_h
     let indexing = Settings { url, sources: false, ..world.settings(&database) }.launch().await;
     let mut client = indexing.client();
     let source = pb::Source {
-        name: "deposits".to_owned(),
-        chain_id: CHAIN_ID,
-        contract_address: token.clone(),
         event_signature: TRANSFER.to_owned(),
-        nodes: vec![liar.url(), world.chain.url()],
         address_parameters: vec!["to".to_owned()],
-        ..Default::default()
+        ..source("deposits", &token, vec![liar.url(), world.chain.url()])
     };
     client.add_source(pb::AddSourceRequest { source: Some(source) }).await.unwrap();
     for wallet in 1..=8u64 {
@@ -152,7 +148,7 @@ async fn without_transactions_addresses_are_kept_and_a_range_is_cut_at_a_false_h
         let data = format!("0x{}{wallet:064x}{:064x}", selector("mint(address,uint256)"), 1);
         world.mined(json!({ "to": token, "data": data, "gas": "0x186a0" })).await;
     }
-    liar.be_honest();
+    liar.tell_the_truth();
     world.chain.mine(30).await;
     let progress = indexing.complete_to("deposits", world.head().await).await;
     assert_eq!(progress.events, 8);

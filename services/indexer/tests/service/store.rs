@@ -33,7 +33,7 @@ async fn a_restart_of_the_database_loses_nothing_and_moves_no_cursor() {
         mongo = server(dir.path(), Some(port)).await;
         world.history(3).await;
     }
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     let client = mongodb::Client::with_uri_str(mongo.url()).await.unwrap();
     let rows = client.database(database.name()).collection::<Document>("feeEvents");
     assert_eq!(rows.count_documents(doc! {}).await.unwrap(), world.facts().await.len() as u64);
@@ -43,8 +43,7 @@ async fn a_restart_of_the_database_loses_nothing_and_moves_no_cursor() {
 
 #[tokio::test]
 async fn replies_of_the_database_that_are_lost_double_nothing() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(40).await;
+    let (world, database) = World::with_history(40).await;
     let proxy = FaultProxy::tcp(database.address()).await;
     let url = database.url_at(&proxy.address());
     let settings = Settings { url, batch: 4, lease_ms: 1_500, ..world.settings(&database) };
@@ -61,19 +60,16 @@ async fn replies_of_the_database_that_are_lost_double_nothing() {
         })
         .await;
     }
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }
 
 #[tokio::test]
 async fn without_mongodb_the_cursor_does_not_move_and_reading_goes_on_afterwards() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(20).await;
+    let (world, database) = World::with_history(20).await;
     let proxy = FaultProxy::tcp(database.address()).await;
     let url = database.url_at(&proxy.address());
     let indexing = Settings { url, lease_ms: 1_000, ..world.settings(&database) }.launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
+    indexing.caught_up(&world).await;
     let cursors = database.database().await.collection::<Document>("lastBlock");
     let cursor = || async { cursors.find_one(doc! { "_id": FEES }).await.unwrap().unwrap() };
     proxy.refuse().await;
@@ -87,7 +83,5 @@ async fn without_mongodb_the_cursor_does_not_move_and_reading_goes_on_afterwards
     let now = cursor().await;
     assert_eq!((now.get_i64("nextBlock").unwrap(), now.get_i64("doneBefore").unwrap()), (next, done));
     proxy.pass().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    world.assert_stored(&database).await;
-    indexing.stop().await;
+    indexing.finish(&world, &database).await;
 }

@@ -4,34 +4,32 @@ use proto::indexer::v1 as pb;
 use proto::indexer::v1::watch_events_response::Change;
 
 use crate::kit::{FEES, LONG, World};
-use crate::reorg::{Belief, follow};
+use crate::reorg::{WatcherState, follow};
 
 #[tokio::test]
 async fn a_watcher_can_leave_and_come_back_at_any_event() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(25).await;
+    let (world, database) = World::with_history(25).await;
     let indexing = world.settings(&database).launch().await;
-    indexing.complete_to(FEES, world.head().await).await;
-    let mut belief = Belief::default();
+    indexing.caught_up(&world).await;
+    let mut watcher = WatcherState::default();
     // One event per visit: every cursor is used once.
     for _ in 0..20 {
         let request = pb::WatchEventsRequest {
             source: FEES.to_owned(),
-            cursor: belief.cursor.clone(),
-            from_block: u64::from(belief.cursor.is_empty()),
+            cursor: watcher.cursor.clone(),
+            from_block: u64::from(watcher.cursor.is_empty()),
         };
         let mut stream = indexing.client().watch_events(request).await.unwrap().into_inner();
-        belief.take(stream.message().await.unwrap().unwrap());
+        watcher.take(stream.message().await.unwrap().unwrap());
     }
-    follow(&world, &indexing, &mut belief).await;
-    assert_eq!(belief.retractions, 0);
+    follow(&world, &indexing, &mut watcher).await;
+    assert_eq!(watcher.retractions, 0);
     indexing.stop().await;
 }
 
 #[tokio::test]
 async fn from_now_on_means_from_now_on() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(10).await;
+    let (world, database) = World::with_history(10).await;
     let indexing = world.settings(&database).launch().await;
     let head = world.head().await;
     indexing.complete_to(FEES, head).await;
@@ -53,8 +51,7 @@ async fn from_now_on_means_from_now_on() {
 
 #[tokio::test]
 async fn a_cursor_of_another_source_or_no_source_is_refused() {
-    let (world, database) = (World::new().await, testkit::mongo().await);
-    world.history(3).await;
+    let (world, database) = World::with_history(3).await;
     let indexing = world.settings(&database).launch().await;
     let watch = |source: &str, cursor: &str| {
         let request =

@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use worker::redis::{Redis, RedisError};
-use worker::{Command, Order, WorkerId};
+use worker::{Command, CommandKind, WorkerId};
 
 use crate::config::OrchestratorConfig;
 use crate::fleet::Fleet;
@@ -252,11 +252,11 @@ impl Orchestrator {
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(identity) = member.end(reason, kill_at) else { return };
         self.changed = true;
-        let order = if reason == EndReason::Restart { Order::Restart } else { Order::Shutdown };
+        let kind = if reason == EndReason::Restart { CommandKind::Restart } else { CommandKind::Shutdown };
         // The worker gets both a message and a signal: it may listen to only one of them. While Redis is away no message is
         // tried, because each try would take the whole timeout and many of them would cost the lock.
         if self.answering_since.is_some()
-            && let Err(error) = self.registry.publish(&Command::to(order, id)).await
+            && let Err(error) = self.registry.publish(&Command::to(kind, id)).await
         {
             tracing::warn!(worker = %id, "could not publish; the worker gets the signal alone");
             self.redis_failed(&error);

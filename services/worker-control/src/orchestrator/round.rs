@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use worker::{Command, Order, WorkerId};
+use worker::{Command, CommandKind, WorkerId};
 
 use super::{Orchestrator, OrchestratorError, PendingWork};
 use crate::member::{EndReason, Member, Phase};
@@ -214,7 +214,7 @@ impl Orchestrator {
     /// heartbeat, because a worker that was cut off when the message was published never gets it.
     async fn ask_remote_to_stop(&mut self, id: &WorkerId) {
         tracing::warn!(worker = %id, "it runs where this orchestrator cannot see it; asked to stop");
-        if let Err(error) = self.registry.publish(&Command::to(Order::Shutdown, id)).await {
+        if let Err(error) = self.registry.publish(&Command::to(CommandKind::Shutdown, id)).await {
             self.redis_failed(&error);
         }
     }

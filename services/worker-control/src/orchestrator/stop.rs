@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use worker::{Command, Order};
+use worker::{Command, CommandKind};
 
 use super::{Orchestrator, OrchestratorError};
 use crate::member::{EndReason, Phase};
@@ -27,7 +27,7 @@ impl Orchestrator {
         );
         // Without the lock the workers on the channel may belong to another orchestrator.
         if self.lead.leads()
-            && let Err(error) = self.registry.publish(&Command::to_all(Order::Shutdown)).await
+            && let Err(error) = self.registry.publish(&Command::to_all(CommandKind::Shutdown)).await
         {
             tracing::warn!(error = %error, "SHUTDOWN is not published; workers get the signal alone");
         }

@@ -11,6 +11,7 @@ use proto::workercontrol::v1 as pb;
 use proto::workercontrol::v1::worker_service_server::WorkerService;
 use rpc::Draining;
 use rpc::error::{self, reason};
+use rpc::fields::{self, Fields};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -52,7 +53,7 @@ impl WorkerRpc {
 
     async fn command(&self, command: WorkerCommand, id: &str) -> Result<Option<pb::Worker>, Status> {
         let fleet = self.fleet()?;
-        let worker = fleet.command(command, parse_id("id", id)?).await?;
+        let worker = fleet.command(command, fields::parse("id", id)?).await?;
         Ok(Some(show(&worker)))
     }
 }
@@ -75,7 +76,7 @@ impl WorkerService for WorkerRpc {
         &self,
         request: Request<pb::GetWorkerRequest>,
     ) -> Result<Response<pb::GetWorkerResponse>, Status> {
-        let worker = self.fleet()?.get(&parse_id("id", &request.get_ref().id)?)?;
+        let worker = self.fleet()?.get(&fields::parse("id", &request.get_ref().id)?)?;
         Ok(Response::new(pb::GetWorkerResponse { worker: Some(show(&worker)) }))
     }
 
@@ -94,11 +95,11 @@ impl WorkerService for WorkerRpc {
         request: Request<pb::StartWorkerRequest>,
     ) -> Result<Response<pb::StartWorkerResponse>, Status> {
         let fleet = self.fleet()?;
-        let spec = request.into_inner().spec.ok_or_else(|| error::invalid("spec", "is missing"))?;
+        let spec = fields::required("spec", request.into_inner().spec)?;
         // An id alone starts a worker that exists; anything more defines a worker.
         let by_id = spec.command.is_empty() && spec.environment.is_empty() && spec.interval.is_none();
         let worker = if by_id {
-            fleet.command(WorkerCommand::Start, parse_id("spec.id", &spec.id)?).await?
+            fleet.command(WorkerCommand::Start, fields::parse("spec.id", &spec.id)?).await?
         } else {
             fleet.add(parse_spec(spec)?).await?
         };
@@ -214,33 +215,21 @@ fn ended(last: &WorkerView) -> Arc<WorkerView> {
     })
 }
 
-fn parse_id(field: &str, text: &str) -> Result<WorkerId, Status> {
-    text.parse().map_err(|error: ::worker::WorkerIdError| error::invalid(field, error.to_string()))
-}
-
 fn parse_spec(spec: pb::WorkerSpec) -> Result<Spec, Status> {
-    let id =
-        spec.id.parse().map_err(|error: ::worker::WorkerIdError| ("spec.id".to_owned(), error.to_string()));
-    let interval = spec.interval.as_ref().map(time::span).transpose();
-    let interval = interval.map_err(|error| ("spec.interval".to_owned(), error.to_string()));
-    // A caller that sends back a response means the values it hid; storing the word instead would lose them.
-    let hidden = spec.environment.iter().filter(|(_, value)| *value == HIDDEN).map(|(name, _)| {
-        let text = format!("{name} is `{HIDDEN}`, which is how responses show values; give the value itself");
-        ("spec.environment".to_owned(), text)
-    });
-    let hidden: Vec<(String, String)> = hidden.collect();
-    match (id, interval, hidden.is_empty()) {
-        (Ok(id), Ok(interval), true) => Ok(Spec {
-            id,
-            command: spec.command,
-            environment: spec.environment.into_iter().collect(),
-            interval,
-            enabled: true,
-        }),
-        (id, interval, _) => {
-            Err(error::invalid_all(id.err().into_iter().chain(interval.err()).chain(hidden)))
+    let mut fields = Fields::new();
+    let parsed = fields.nested("spec", |fields| {
+        let id = fields.parse("id", &spec.id);
+        let interval = fields.duration("interval", spec.interval.as_ref());
+        // A caller that sends back a response means the values it hid; storing the word instead would lose them.
+        for (name, _) in spec.environment.iter().filter(|(_, value)| *value == HIDDEN) {
+            let problem =
+                format!("{name} is `{HIDDEN}`, which is how responses show values; give the value itself");
+            fields.wrong("environment", problem);
         }
-    }
+        let environment = spec.environment.into_iter().collect();
+        Some(Spec { id: id?, command: spec.command, environment, interval, enabled: true })
+    });
+    fields.finish(parsed)
 }
 
 pub(crate) fn show(worker: &WorkerView) -> pb::Worker {
@@ -302,7 +291,8 @@ impl From<FleetError> for Status {
             }
             FleetError::NoFile => error::failed_precondition(NO_FILE, error.to_string()),
             FleetError::NotLeading => error::unavailable(NOT_LEADING, error.to_string(), soon),
-            FleetError::Store(_) | FleetError::Redis(_) => {
+            FleetError::Store(ref store) => service::database_status(&error, store.fault()),
+            FleetError::Redis(_) => {
                 tracing::warn!(error = error::chain(&error), "a command failed");
                 error::unavailable(reason::DEPENDENCY_UNAVAILABLE, error.to_string(), soon)
             }

@@ -23,6 +23,16 @@ pub(crate) enum RepoError {
     Id(String),
 }
 
+impl RepoError {
+    pub(crate) fn fault(&self) -> db::Fault {
+        match self {
+            Self::Database(error) => db::classify(error),
+            Self::Timeout(_) => db::Fault::TimedOut,
+            Self::Id(_) => db::Fault::Permanent,
+        }
+    }
+}
+
 /// What operators asked for one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DesiredState {

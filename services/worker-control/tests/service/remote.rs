@@ -6,7 +6,7 @@ use proto::workercontrol::v1 as pb;
 use proto::workercontrol::v1::WorkerStatus;
 use testkit::wait_for;
 use worker::redis::{Redis, RedisConfig, Subscription};
-use worker::{Command, Order, WorkerId};
+use worker::{Command, CommandKind, WorkerId};
 
 use crate::kit::{PATIENCE, Process, TestFleet, alive, signal};
 
@@ -78,7 +78,7 @@ async fn one_that_runs_on_another_machine_is_told_to_stop_for_as_long_as_it_is_h
     let first = fleet.start("first").await;
     is_deferred(&first, "a").await;
     // A worker that is cut off when the only message is published would run for ever.
-    let stop = Command::to(Order::Shutdown, &id).message();
+    let stop = Command::to(CommandKind::Shutdown, &id).message();
     published(&mut channel, &stop).await;
     published(&mut channel, &stop).await;
     // A stop applies to that one too.

@@ -1,4 +1,4 @@
-//! A node that answers, and not always with the truth: a real node behind a proxy that rewrites single answers.
+//! A node that does not always tell the truth: a real node behind a proxy that rewrites single responses.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -20,14 +20,14 @@ struct Inner {
 }
 
 /// Ends when dropped.
-pub(crate) struct Liar {
+pub(crate) struct LyingNode {
     address: SocketAddr,
     inner: Inner,
     serving: JoinHandle<()>,
 }
 
-impl Liar {
-    /// In front of a node; honest until told otherwise.
+impl LyingNode {
+    /// In front of a node; it tells the truth until a lie is set.
     pub(crate) async fn before(target: String) -> Self {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let inner = Inner { target, http, twist: Arc::default() };
@@ -46,12 +46,24 @@ impl Liar {
         *self.inner.twist.lock().unwrap() = Some(Arc::new(twist));
     }
 
-    pub(crate) fn be_honest(&self) {
+    /// Changes the logs of every `eth_getLogs` response.
+    pub(crate) fn change_logs(&self, change: impl Fn(&mut Vec<Value>) + Send + Sync + 'static) {
+        self.lie(move |method, _, mut truth| {
+            if method == "eth_getLogs"
+                && let Some(logs) = truth["result"].as_array_mut()
+            {
+                change(logs);
+            }
+            truth
+        });
+    }
+
+    pub(crate) fn tell_the_truth(&self) {
         *self.inner.twist.lock().unwrap() = None;
     }
 }
 
-impl Drop for Liar {
+impl Drop for LyingNode {
     fn drop(&mut self) {
         self.serving.abort();
     }
@@ -80,7 +92,7 @@ pub(crate) fn error(id: &Value, code: i64, message: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }
 
-/// The blocks that a filter asks for, when it asks for a range.
+/// The blocks that a filter requests, if it requests a range.
 pub(crate) fn asked(params: &Value) -> Option<(u64, u64)> {
     let bound = |name: &str| {
         let text = params[0][name].as_str()?;
