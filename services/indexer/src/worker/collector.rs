@@ -9,20 +9,19 @@
 //! a range cannot even be released after all retries: then the process has to end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use worker::{Checkpoints, TickOutcome};
 
+use super::context::SourceContext;
 use super::fault::{Fatal, Fault};
 use super::lease::Lease;
 use super::partial::PartialRange;
 use super::reorg::ReorgDetector;
 use crate::config::CollectConfig;
-use crate::event::{Batch, Decoder, EventRepo};
-use crate::node::{ReadError, Reader};
+use crate::event::Batch;
+use crate::node::ReadError;
 use crate::range::{Boundary, ClaimOutcome, Job, Mode, Owner, RangeRepo, Release, Status};
-use crate::source::{AddressBook, OwnAddresses, Source, SourceRepo};
 use crate::store::{Store, StoreError};
 
 /// How old a cached head may be while history is read.
@@ -59,50 +58,10 @@ impl RoundOutcome {
     }
 }
 
-/// What all workers of one source share in this process.
-#[derive(Debug)]
-pub(crate) struct SourceContext {
-    pub(crate) source: Source,
-    pub(crate) reader: Reader,
-    pub(crate) events: EventRepo,
-    decoder: Decoder,
-    addresses: AddressBook,
-    ranges: RangeRepo,
-    batch: u64,
-    /// Whether a worker of this process has begun to build the indexes for filters.
-    indexing: AtomicBool,
-}
-
-impl SourceContext {
-    pub(crate) fn new(store: &Store, source: Source, reader: Reader, batch: u64) -> Self {
-        Self {
-            decoder: Decoder::new(source.clone()),
-            addresses: AddressBook::new(source.number, SourceRepo::new(store.clone())),
-            events: EventRepo::new(store.clone()),
-            ranges: RangeRepo::new(store.clone()),
-            reader,
-            source,
-            batch,
-            indexing: AtomicBool::new(false),
-        }
-    }
-
-    /// The current addresses. A range records their version, and counts only with the newest one.
-    async fn own_addresses(&self) -> Result<OwnAddresses, StoreError> {
-        if !self.source.keeps_own_only() {
-            return Ok(OwnAddresses::default());
-        }
-        let cursor = self.ranges.cursor(self.source.name()).await?;
-        let (version, floor) =
-            cursor.map_or((0, i64::MIN), |cursor| (cursor.address_version, cursor.address_floor()));
-        self.addresses.at(version, floor).await
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Collector {
     store: Store,
-    reading: Arc<SourceContext>,
+    context: Arc<SourceContext>,
     ranges: RangeRepo,
     reorgs: ReorgDetector,
     owner: Owner,
@@ -118,7 +77,7 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn new(
         store: Store,
-        reading: Arc<SourceContext>,
+        context: Arc<SourceContext>,
         config: CollectConfig,
         worker: String,
     ) -> Self {
@@ -127,7 +86,7 @@ impl Collector {
             ranges: RangeRepo::new(store.clone()),
             reorgs: ReorgDetector::new(store.clone(), config.finality_blocks),
             store,
-            reading,
+            context,
             owner,
             config,
             mode: Mode::Historical,
@@ -152,7 +111,7 @@ impl Collector {
             Ok(Some(claimed)) => claimed,
             Ok(None) => return Ok(RoundOutcome::Idle),
             Err(error) => {
-                let source = self.reading.source.name();
+                let source = self.context.source.name();
                 tracing::warn!(source, error = rpc::error::chain(&error), "no range could be claimed");
                 return Ok(RoundOutcome::Missed);
             }
@@ -174,15 +133,15 @@ impl Collector {
 
     /// Stage 1. Returns the range, and the head that decides which of its blocks are final.
     async fn claim(&mut self) -> Result<Option<(Job, u64)>, Fault> {
-        let reading = Arc::clone(&self.reading);
-        let name = reading.source.name();
+        let context = Arc::clone(&self.context);
+        let name = context.source.name();
         let age = match self.mode {
             Mode::Historical => HEAD_AGE,
             Mode::Realtime => Duration::ZERO,
         };
-        let heads = reading.reader.nodes.heads(age).await?;
+        let heads = context.reader.nodes.heads(age).await?;
         let head = heads.highest;
-        if self.reorgs.check(&reading, heads.agreed).await? {
+        if self.reorgs.check(&context, heads.agreed).await? {
             tracing::debug!(source = name, "undone");
         }
         // This comes before the claim, so that ranges which are claimed again and again cannot prevent it.
@@ -198,11 +157,11 @@ impl Collector {
         }
         let claimed = self
             .store
-            .retry("claim next", || self.ranges.claim_next(name, &self.owner, reading.batch, head))
+            .retry("claim next", || self.ranges.claim_next(name, &self.owner, context.batch, head))
             .await?;
         let job = match claimed {
             ClaimOutcome::Range(job) => {
-                self.mode = self.mode.by_lag(head.saturating_sub(job.to), reading.batch);
+                self.mode = self.mode.by_lag(head.saturating_sub(job.to), context.batch);
                 Some((*job, heads.agreed))
             }
             ClaimOutcome::CaughtUp => {
@@ -218,7 +177,7 @@ impl Collector {
         if job.is_none() {
             self.park().await?;
             // A worker that died between completing a range and moving the run left the run to the next idle worker.
-            self.reorgs.advance(&reading).await?;
+            self.reorgs.advance(&context).await?;
             self.index().await?;
         }
         Ok(job)
@@ -230,7 +189,7 @@ impl Collector {
             at.elapsed() < HEAD_AGE && *mode == self.mode && (*seen == head || *mode == Mode::Historical)
         });
         if known.is_none() {
-            let (name, mode) = (self.reading.source.name(), self.mode);
+            let (name, mode) = (self.context.source.name(), self.mode);
             self.store.retry("record the head", || self.ranges.record_head(name, head, mode)).await?;
             self.recorded = Some((Instant::now(), head, mode));
         }
@@ -239,7 +198,7 @@ impl Collector {
 
     /// Parks ranges whose last attempt ended without a report.
     async fn park(&self) -> Result<(), Fault> {
-        let (name, max_attempts) = (self.reading.source.name(), self.owner.max_attempts);
+        let (name, max_attempts) = (self.context.source.name(), self.owner.max_attempts);
         let parked = self.store.retry("park", || self.ranges.park_abandoned(name, max_attempts)).await?;
         if parked > 0 {
             tracing::error!(source = name, parked, "ranges used up their attempts and are parked");
@@ -249,16 +208,16 @@ impl Collector {
 
     /// Stages 2 to 5. Returns the number of events stored; the range may be shorter afterwards.
     async fn work(&self, job: &mut Job, mut head: u64, lease: &Lease) -> Result<u64, Fault> {
-        let reading = &self.reading;
+        let context = &self.context;
         let finality = self.config.finality_blocks;
-        let own = self.store.retry("read addresses", || reading.own_addresses()).await?;
+        let own = self.store.retry("read addresses", || context.own_addresses()).await?;
         // Final blocks are written as they are read. Others, and those that may replace another branch, are written as a whole
         // when the range is completed.
         let mut settled = job.is_settled(head, finality);
-        let mut partial = PartialRange::new(reading.decoder.empty(), own.version);
+        let mut partial = PartialRange::new(context.decoder.empty(), own.version);
         let mut at = job.from;
         while at <= job.to {
-            let chunk = match reading.reader.read(&(at..=job.to)).await {
+            let chunk = match context.reader.read(&(at..=job.to)).await {
                 Ok(chunk) => chunk,
                 Err(ReadError::Behind { have: Some(have) }) if have >= at => {
                     // A node reported a head that no node has. The existing blocks are read and the rest becomes a range of its
@@ -277,7 +236,7 @@ impl Collector {
                 Err(error) => return Err(error.into()),
             };
             self.checkpoints.pass("indexer.after_load").await;
-            let batch = reading.decoder.decode(&chunk, &own)?;
+            let batch = context.decoder.decode(&chunk, &own)?;
             self.checkpoints.pass("indexer.after_parse").await;
             if lease.is_lost() {
                 return Err(Fault::Lost);
@@ -305,9 +264,9 @@ impl Collector {
         }
         self.checkpoints.pass("indexer.after_complete").await;
         // The range is in the ledger whatever happens now, so a failure here does not fail the range.
-        if let Err(error) = self.reorgs.advance(reading).await {
+        if let Err(error) = self.reorgs.advance(context).await {
             tracing::warn!(
-                source = reading.source.name(),
+                source = context.source.name(),
                 error = rpc::error::chain(&error),
                 "the run was not moved"
             );
@@ -317,7 +276,7 @@ impl Collector {
 
     /// Stage 4 for final blocks.
     async fn write(&self, job: &Job, batch: &Batch) -> Result<(), Fault> {
-        let events = &self.reading.events;
+        let events = &self.context.events;
         if batch.len() == 0 {
             return Ok(());
         }
@@ -332,7 +291,7 @@ impl Collector {
     /// An earlier attempt may have stored events of a branch that died since, deeper than the finality depth. They have ids of
     /// their own, so writing what was read does not replace them.
     async fn check_stored(&self, job: &Job, read: u64) -> Result<(), Fault> {
-        let SourceContext { events, source, .. } = &*self.reading;
+        let SourceContext { events, source, .. } = &*self.context;
         let stored = self.store.retry("count events", || events.count(source, job.from..=job.to)).await?;
         if stored == read { Ok(()) } else { Err(Fault::Leftovers { stored, read }) }
     }
@@ -350,7 +309,7 @@ impl Collector {
             Some(batch) if !tx.is_atomic() => {
                 if self.ranges.renew(job, self.owner.lease_ms).await? {
                     let blocks = job.from..=job.to;
-                    self.reading.events.replace_in(&mut tx, &self.reading.source, blocks, batch).await?;
+                    self.context.events.replace_in(&mut tx, &self.context.source, blocks, batch).await?;
                 }
                 None
             }
@@ -367,7 +326,7 @@ impl Collector {
             }));
         }
         if let Some(batch) = unwritten {
-            self.reading.events.replace_in(&mut tx, &self.reading.source, job.from..=job.to, batch).await?;
+            self.context.events.replace_in(&mut tx, &self.context.source, job.from..=job.to, batch).await?;
         }
         tx.commit().await?;
         Ok(true)
@@ -408,33 +367,22 @@ impl Collector {
     /// Starts building the indexes for filters once the source has caught up for the first time. With millions of events that
     /// takes minutes, and new blocks are read meanwhile.
     async fn index(&mut self) -> Result<(), Fault> {
-        let name = self.reading.source.name();
+        let name = self.context.source.name();
         if self.indexed || self.mode != Mode::Realtime {
             return Ok(());
         }
         let cursor = self.store.retry("read the cursor", || self.ranges.cursor(name)).await?;
         let Some(cursor) = cursor else { return Ok(()) };
         self.indexed = cursor.indexed;
-        let due = !cursor.indexed && cursor.lag() <= self.reading.batch;
-        if due && !self.reading.indexing.swap(true, Ordering::SeqCst) {
-            let (reading, ranges) = (Arc::clone(&self.reading), self.ranges.clone());
-            tokio::spawn(async move {
-                if let Err(error) = build_indexes(&reading, &ranges).await {
-                    let source = reading.source.name();
-                    tracing::warn!(
-                        source,
-                        error = rpc::error::chain(&error),
-                        "indexes for filters not built"
-                    );
-                    reading.indexing.store(false, Ordering::SeqCst);
-                }
-            });
+        let due = !cursor.indexed && cursor.lag() <= self.context.batch;
+        if due {
+            Arc::clone(&self.context).start_indexing();
         }
         Ok(())
     }
 
     fn report(&self, events: u64, job: &Job) {
-        let source = self.reading.source.name();
+        let source = self.context.source.name();
         metrics::counter!("bursar_indexer_events_total", "source" => source.to_owned()).increment(events);
         metrics::counter!("bursar_indexer_blocks_total", "source" => source.to_owned())
             .increment(job.to - job.from + 1);
@@ -461,11 +409,6 @@ impl worker::Tick for Collector {
             RoundOutcome::Missed => TickOutcome::Idle { next: Some(self.pause().min(HEAD_AGE)) },
         })
     }
-}
-
-async fn build_indexes(reading: &SourceContext, ranges: &RangeRepo) -> Result<(), StoreError> {
-    reading.events.build_indexes(&reading.source).await?;
-    ranges.record_indexed(reading.source.name()).await
 }
 
 #[cfg(test)]

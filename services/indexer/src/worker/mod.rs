@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! collector   the five stages of one range; `tick()` is one round
+//! context     what the collectors of one source share
 //! fault       why a range was not read
 //! lease       renews the lease of a range while it is read
 //! partial     a range while it is read
@@ -10,6 +11,7 @@
 //! ```
 
 mod collector;
+mod context;
 mod fault;
 mod lease;
 mod partial;

@@ -6,7 +6,7 @@
 
 use chain::NodeError;
 
-use super::collector::SourceContext;
+use super::context::SourceContext;
 use super::fault::Fault;
 use crate::range::{Advance, Cursor, Job, Ledger, RangeRepo, UndoRepo};
 use crate::store::{Store, StoreError};
@@ -37,8 +37,8 @@ impl ReorgDetector {
     }
 
     /// Undoes what a reorganisation replaced. `true` when something was undone.
-    pub(crate) async fn check(&self, reading: &SourceContext, head: u64) -> Result<bool, Fault> {
-        let source = &reading.source;
+    pub(crate) async fn check(&self, context: &SourceContext, head: u64) -> Result<bool, Fault> {
+        let source = &context.source;
         let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
         else {
             return Ok(false);
@@ -50,12 +50,12 @@ impl ReorgDetector {
         if cursor.done_before <= final_before {
             return Ok(false);
         }
-        self.compare(reading, &cursor).await
+        self.compare(context, &cursor).await
     }
 
     /// Moves the run, and repairs it where two finished ranges do not link.
-    pub(crate) async fn advance(&self, reading: &SourceContext) -> Result<(), Fault> {
-        let source = &reading.source;
+    pub(crate) async fn advance(&self, context: &SourceContext) -> Result<(), Fault> {
+        let source = &context.source;
         let outcome = self.store.retry("advance", || self.ledger.advance(source)).await?;
         let Advance::Broken(job) = outcome else { return Ok(()) };
         let Some(cursor) = self.store.retry("read the cursor", || self.ranges.cursor(source.name())).await?
@@ -63,45 +63,45 @@ impl ReorgDetector {
             return Ok(());
         };
         // Either the run belongs to a dead branch, which `compare` undoes, or the range above it does.
-        if !self.compare(reading, &cursor).await? && self.is_canonical(reading, &cursor).await? {
+        if !self.compare(context, &cursor).await? && self.is_canonical(context, &cursor).await? {
             tracing::warn!(source = source.name(), from = job.from, "a range of a dead branch is read again");
-            self.store.retry("reopen a range", || self.reopen(reading, &job)).await?;
+            self.store.retry("reopen a range", || self.reopen(context, &job)).await?;
         }
         Ok(())
     }
 
-    async fn reopen(&self, reading: &SourceContext, job: &Job) -> Result<(), StoreError> {
+    async fn reopen(&self, context: &SourceContext, job: &Job) -> Result<(), StoreError> {
         let mut tx = self.store.begin().await?;
         if self.ranges.reopen_in(&mut tx, job).await? {
-            reading.events.delete_in(&mut tx, &reading.source, job.from..=job.to).await?;
+            context.events.delete_in(&mut tx, &context.source, job.from..=job.to).await?;
         }
         tx.commit().await
     }
 
-    async fn is_canonical(&self, reading: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
+    async fn is_canonical(&self, context: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
         let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
             return Ok(true);
         };
-        Ok(self.hash_at(reading, top).await?.is_some_and(|found| found == *hash))
+        Ok(self.hash_at(context, top).await?.is_some_and(|found| found == *hash))
     }
 
-    async fn hash_at(&self, reading: &SourceContext, number: u64) -> Result<Option<String>, NodeError> {
-        Ok(reading.reader.nodes.canonical(number).await?.map(|header| header.hash.to_string()))
+    async fn hash_at(&self, context: &SourceContext, number: u64) -> Result<Option<String>, NodeError> {
+        Ok(context.reader.nodes.canonical(number).await?.map(|header| header.hash.to_string()))
     }
 
     /// Compares the end of the run with the chain. `true` when something was undone.
-    async fn compare(&self, reading: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
+    async fn compare(&self, context: &SourceContext, cursor: &Cursor) -> Result<bool, Fault> {
         let (Some(top), Some(hash)) = (cursor.done_before.checked_sub(1), &cursor.done_hash) else {
             return Ok(false);
         };
-        match self.hash_at(reading, top).await? {
+        match self.hash_at(context, top).await? {
             None => return Ok(false),
             Some(found) if found == *hash => return Ok(false),
             Some(_) => {}
         }
-        let Some(lowest) = self.lowest_dead(reading, cursor).await? else { return Ok(false) };
-        let Some(lowest) = self.above_fork(reading, lowest).await? else { return Ok(false) };
-        let source = &reading.source;
+        let Some(lowest) = self.lowest_dead(context, cursor).await? else { return Ok(false) };
+        let Some(lowest) = self.above_fork(context, lowest).await? else { return Ok(false) };
+        let source = &context.source;
         let begun = self.store.retry("begin an undo", || self.undo.begin(source, cursor, &lowest)).await?;
         if begun {
             self.store.retry("finish an undo", || self.undo.finish(source)).await?;
@@ -110,11 +110,11 @@ impl ReorgDetector {
     }
 
     /// The lowest range of the run whose last block is not canonical.
-    async fn lowest_dead(&self, reading: &SourceContext, cursor: &Cursor) -> Result<Option<Job>, Fault> {
+    async fn lowest_dead(&self, context: &SourceContext, cursor: &Cursor) -> Result<Option<Job>, Fault> {
         let mut lowest: Option<Job> = None;
         let mut below = cursor.done_before;
         'down: loop {
-            let name = reading.source.name();
+            let name = context.source.name();
             let jobs =
                 self.store.retry("read the ledger", || self.ranges.jobs_below(name, below, STEP)).await?;
             if jobs.is_empty() {
@@ -128,7 +128,7 @@ impl ReorgDetector {
                 {
                     continue;
                 }
-                match self.hash_at(reading, job.to).await? {
+                match self.hash_at(context, job.to).await? {
                     // The node lost the block meanwhile, which proves nothing; the next round checks again.
                     None => return Ok(None),
                     Some(found) if found == job.to_hash => break 'down,
@@ -144,11 +144,11 @@ impl ReorgDetector {
 
     /// The part of that range above the fork. The ledger may know hashes of single blocks of the range; those that are still
     /// canonical are kept. `None` when the range changed meanwhile.
-    async fn above_fork(&self, reading: &SourceContext, lowest: Job) -> Result<Option<Job>, Fault> {
-        let source = &reading.source;
+    async fn above_fork(&self, context: &SourceContext, lowest: Job) -> Result<Option<Job>, Fault> {
+        let source = &context.source;
         for number in (lowest.from..lowest.to).rev() {
             let Some(known) = lowest.hash_of(number) else { break };
-            let found = reading.reader.nodes.canonical(number).await?;
+            let found = context.reader.nodes.canonical(number).await?;
             if let Some(fork) = found.filter(|header| header.hash.to_string() == known) {
                 let split = || self.undo.split(source, &lowest, &fork);
                 return Ok(self.store.retry("split a range", split).await?);

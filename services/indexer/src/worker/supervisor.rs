@@ -9,7 +9,8 @@ use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use worker::{KeyedLoops, Loops, Supervisor, Tick as _, TickOutcome};
 
-use super::collector::{Collector, SourceContext};
+use super::collector::Collector;
+use super::context::SourceContext;
 use super::fault::Fatal;
 use crate::config::{CollectConfig, Config};
 use crate::legacy;

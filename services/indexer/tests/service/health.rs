@@ -12,22 +12,6 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::kit::{LONG, Settings};
 
-fn bare(url: &str, database: &str) -> Settings {
-    Settings {
-        url: url.to_owned(),
-        database: database.to_owned(),
-        nodes: Vec::new(),
-        contract: String::new(),
-        batch: 10,
-        concurrency: 2,
-        lease_ms: 5_000,
-        finality: 10,
-        node_timeout_ms: 2_000,
-        extra: String::new(),
-        sources: false,
-    }
-}
-
 async fn health(client: &mut HealthClient<Channel>, name: &str) -> ServingStatus {
     let request = HealthCheckRequest { service: name.to_owned() };
     client.check(request).await.map_or(ServingStatus::Unknown, |a| a.into_inner().status())
@@ -37,7 +21,7 @@ async fn health(client: &mut HealthClient<Channel>, name: &str) -> ServingStatus
 async fn health_follows_the_database_down_and_up_again() {
     let database = testkit::mongo().await;
     let proxy = FaultProxy::tcp(database.address()).await;
-    let indexing = bare(&database.url_at(&proxy.address()), database.name()).launch().await;
+    let indexing = Settings::new(&database.url_at(&proxy.address()), database.name()).launch().await;
     let channel = Channel::from_shared(indexing.running.url()).unwrap().connect().await.unwrap();
     let mut client = HealthClient::new(channel);
 
@@ -66,7 +50,7 @@ async fn a_database_that_is_down_at_start_is_one_clear_refusal() {
     let free = FaultProxy::tcp("127.0.0.1:1").await;
     free.refuse().await;
     let url = format!("mongodb://{}/?directConnection=true", free.address());
-    let refused = service::launch::<Indexer>(&bare(&url, "indexer").text()).await;
+    let refused = service::launch::<Indexer>(&Settings::new(&url, "indexer").text()).await;
     let refused = refused.expect_err("nothing to start on");
     assert!(refused.message().contains("MongoDB does not answer"), "{}", refused.message());
 }
@@ -79,7 +63,8 @@ async fn a_database_of_the_fee_collector_is_refused_and_left_alone() {
     let unique = IndexOptions::builder().unique(true).build();
     rows.create_index(IndexModel::builder().keys(key).options(unique).build()).await.unwrap();
     let refused = || async {
-        let refused = service::launch::<Indexer>(&bare(database.url(), database.name()).text()).await;
+        let refused =
+            service::launch::<Indexer>(&Settings::new(database.url(), database.name()).text()).await;
         refused.expect_err("another program's database").message()
     };
     let said = refused().await;

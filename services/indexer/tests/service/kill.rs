@@ -86,8 +86,8 @@ async fn a_worker_that_dies_at_any_stage_loses_and_doubles_nothing() {
 #[tokio::test]
 async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_next() {
     let (world, database) = (World::new().await, testkit::mongo().await);
-    // A server of its own: a transaction of a process that is gone holds what it touched until the server gives it up, after a
-    // minute by default, and the limit that makes this sooner is for all of its databases.
+    // A server of its own, because the limit below applies to all databases of a server: it aborts the transaction of a dead
+    // process after 4 s instead of a minute.
     let dir = testkit::scratch_dir();
     let mut server = crate::store::server(dir.path(), None).await;
     let client = mongodb::Client::with_uri_str(server.url()).await.unwrap();
@@ -102,15 +102,12 @@ async fn a_worker_that_dies_while_it_undoes_a_reorganisation_leaves_it_to_the_ne
     first.signal(Signal::SIGKILL);
     first.end().await;
     for (depth, stage) in [(6, "indexer.after_undo_decided"), (9, "indexer.after_undo_half")] {
-        world.chain.call("anvil_reorg", serde_json::json!([depth, [[world.emission(3), 1]]])).await;
+        world.reorganise(depth, &[(3, 1)]).await;
         let mut dying = fleet.worker(Some(stage));
         assert!(!dying.end().await.success(), "{stage} was never reached");
     }
     let mut last = fleet.worker(None);
-    wait_for("the stored set to equal the chain's", LONG, || async {
-        crate::kit::stored_in(&rows).await == world.facts().await
-    })
-    .await;
+    world.stored_in_full(&rows).await;
     complete(&rows, world.head().await).await;
     world.assert_stored_in(&rows).await;
     last.signal(Signal::SIGTERM);
@@ -129,17 +126,14 @@ async fn a_storm_of_kills_over_many_workers_leaves_the_chains_own_set() {
         world.history(3).await;
         if round % 4 == 3 {
             let depth = rand::rng().random_range(1..=10);
-            world.chain.call("anvil_reorg", serde_json::json!([depth, [[world.emission(2), 0]]])).await;
+            world.reorganise(depth, &[(2, 0)]).await;
         }
         let victim = rand::rng().random_range(0..workers.len());
         workers[victim].signal(Signal::SIGKILL);
         workers[victim].end().await;
         workers[victim] = fleet.worker(None);
     }
-    wait_for("the stored set to equal the chain's", LONG, || async {
-        crate::kit::stored(&database).await == world.facts().await
-    })
-    .await;
+    world.stored_in_full(&database.database().await).await;
     complete(&database.database().await, world.head().await).await;
     world.assert_stored(&database).await;
 }
@@ -153,18 +147,18 @@ async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes
     let settings = Settings { lease_ms: 600, concurrency: 1, ..world.settings(&database) };
     let paused = Fleet::new(Settings { nodes: vec![slow.url()], ..settings.clone() });
     let mut paused = paused.worker(None);
-    // It has the true answer of the old branch in its hands, and sleeps over it.
+    // It has received the true response of the old branch, and is paused then.
     hold.caught(1).await;
     paused.signal(Signal::SIGSTOP);
     hold.release();
-    world.chain.call("anvil_reorg", serde_json::json!([20, [[world.emission(4), 2]]])).await;
+    world.reorganise(20, &[(4, 2)]).await;
     let indexing = Settings { sources: false, ..settings.clone() };
     // The source's nodes are those of the paused worker; they answer at once now.
     let indexing = indexing.launch().await;
     indexing.caught_up(&world).await;
     world.assert_stored(&database).await;
     paused.signal(Signal::SIGCONT);
-    // It finds its lease gone and goes on with what is new.
+    // It finds that its lease expired and goes on with new blocks.
     world.emit(2).await;
     indexing.caught_up(&world).await;
     indexing.stop().await;

@@ -157,19 +157,23 @@ impl World {
 
     /// The settings of an indexer over this chain.
     pub(crate) fn settings(&self, database: &MongoDatabase) -> Settings {
-        Settings {
-            url: database.url().to_owned(),
-            database: database.name().to_owned(),
-            nodes: vec![self.chain.url()],
-            contract: self.contract.clone(),
-            batch: 10,
-            concurrency: 2,
-            lease_ms: 5_000,
-            finality: 30,
-            node_timeout_ms: 2_000,
-            extra: String::new(),
-            sources: true,
-        }
+        let (nodes, contract) = (vec![self.chain.url()], self.contract.clone());
+        Settings { nodes, contract, sources: true, ..Settings::new(database.url(), database.name()) }
+    }
+
+    /// Waits until the stored set equals the chain's.
+    pub(crate) async fn stored_in_full(&self, database: &mongodb::Database) {
+        testkit::wait_for("the stored set to equal the chain's", LONG, || async {
+            stored_in(database).await == self.facts().await
+        })
+        .await;
+    }
+
+    /// Replaces the last `depth` blocks; some of the new ones hold events, by count and place.
+    pub(crate) async fn reorganise(&self, depth: u64, with: &[(u64, u64)]) {
+        let transactions: Vec<_> =
+            with.iter().map(|(count, block)| json!([self.emission(*count), block])).collect();
+        self.chain.call("anvil_reorg", json!([depth, transactions])).await;
     }
 
     /// The stored set must equal the chain's.
@@ -281,6 +285,23 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Without a source.
+    pub(crate) fn new(url: &str, database: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            database: database.to_owned(),
+            nodes: Vec::new(),
+            contract: String::new(),
+            batch: 10,
+            concurrency: 2,
+            lease_ms: 5_000,
+            finality: 30,
+            node_timeout_ms: 2_000,
+            extra: String::new(),
+            sources: false,
+        }
+    }
+
     pub(crate) fn text(&self) -> String {
         let Self { url, database, batch, concurrency, lease_ms, finality, extra, contract, .. } = self;
         let node_timeout_ms = self.node_timeout_ms;

@@ -237,11 +237,8 @@ async fn a_boasting_node_does_not_hide_a_reorganisation() {
     let indexing = Settings { nodes, finality: 20, ..world.settings(&database) }.launch().await;
     indexing.caught_up(&world).await;
     for depth in [2, 6, 11] {
-        world.chain.call("anvil_reorg", json!([depth, [[world.emission(3), 0]]])).await;
-        wait_for("the stored set to equal the chain's", LONG, || async {
-            crate::kit::stored(&database).await == world.facts().await
-        })
-        .await;
+        world.reorganise(depth, &[(3, 0)]).await;
+        world.stored_in_full(&database.database().await).await;
         world.history(3).await;
         indexing.caught_up(&world).await;
     }

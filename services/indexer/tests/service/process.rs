@@ -15,15 +15,17 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(arguments: &[&str], env: &BTreeMap<String, String>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_indexer"));
-        command.args(arguments).env_clear().envs(env).stdout(Stdio::null()).stderr(Stdio::piped());
-        Self { child: command.spawn().unwrap() }
+    fn start(arguments: &[&str], env: &BTreeMap<String, String>) -> Self {
+        Self::spawn(arguments, env, Stdio::piped())
     }
 
     pub(crate) fn quiet(arguments: &[&str], env: &BTreeMap<String, String>) -> Self {
+        Self::spawn(arguments, env, Stdio::null())
+    }
+
+    fn spawn(arguments: &[&str], env: &BTreeMap<String, String>, stderr: Stdio) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_indexer"));
-        command.args(arguments).env_clear().envs(env).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(arguments).env_clear().envs(env).stdout(Stdio::null()).stderr(stderr);
         Self { child: command.spawn().unwrap() }
     }
 
@@ -168,7 +170,7 @@ async fn a_worker_whose_database_goes_for_good_ends_with_exit_code_one() {
         ("BURSAR_INDEXER__MONGO__TIMEOUT_MS", "300"),
     ]);
     let mut worker = Process::quiet(&["work"], &env);
-    // It holds a range when the database goes: neither storing nor giving back can succeed.
+    // It has a range when the database goes away: neither storing nor releasing can succeed.
     hold.caught(1).await;
     proxy.refuse().await;
     hold.release();

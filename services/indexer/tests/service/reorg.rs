@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use proto::indexer::v1 as pb;
 use proto::indexer::v1::watch_events_response::Change;
 use rand::Rng as _;
-use serde_json::json;
-use testkit::wait_for;
 
 use crate::kill::Fleet;
 use crate::kit::{FEES, Indexing, LONG, Settings, World};
@@ -71,19 +69,9 @@ pub(crate) async fn follow(world: &World, indexing: &Indexing, watcher: &mut Wat
     }
 }
 
-/// Replaces the last `depth` blocks; some of the new ones hold events.
-async fn reorganise(world: &World, depth: u64, with: &[(u64, u64)]) {
-    let transactions: Vec<_> =
-        with.iter().map(|(count, block)| json!([world.emission(*count), block])).collect();
-    world.chain.call("anvil_reorg", json!([depth, transactions])).await;
-}
-
 async fn settled(world: &World, indexing: &Indexing, database: &testkit::MongoDatabase) {
     // Completeness alone proves nothing: the old branch was complete too.
-    wait_for("the stored set to equal the chain's", LONG, || async {
-        crate::kit::stored(database).await == world.facts().await
-    })
-    .await;
+    world.stored_in_full(&database.database().await).await;
     indexing.caught_up(&world).await;
     world.assert_stored(database).await;
 }
@@ -97,7 +85,7 @@ async fn a_reorganisation_of_any_depth_is_undone_read_again_and_told() {
     follow(&world, &indexing, &mut watcher).await;
     for depth in [1, 2, 3, 5, 8, 13, 20] {
         let before = watcher.retractions;
-        reorganise(&world, depth, &[(2, 0), (1, depth - 1)]).await;
+        world.reorganise(depth, &[(2, 0), (1, depth - 1)]).await;
         settled(&world, &indexing, &database).await;
         follow(&world, &indexing, &mut watcher).await;
         assert!(depth < 2 || watcher.retractions > before, "depth {depth} took nothing back");
@@ -121,7 +109,7 @@ async fn reorganisations_while_history_is_read_leave_no_trace() {
     let (one, two) = tokio::join!(settings.launch(), settings.launch());
     for round in 0..12u64 {
         let depth = rand::rng().random_range(1..=20);
-        reorganise(&world, depth, &[(round % 4 + 1, 0), (1, depth / 2)]).await;
+        world.reorganise(depth, &[(round % 4 + 1, 0), (1, depth / 2)]).await;
         world.history(round % 5).await;
     }
     settled(&world, &one, &database).await;
@@ -141,11 +129,11 @@ async fn a_reorganisation_before_the_last_one_is_read_again_is_told_too() {
     let mut watcher = WatcherState::default();
     follow(&world, &indexing, &mut watcher).await;
     indexing.stop().await;
-    reorganise(&world, 3, &[(2, 0)]).await;
+    world.reorganise(3, &[(2, 0)]).await;
     // It undoes, claims the range to read again, and dies then.
     let mut dying = Fleet::new(settings.clone()).worker(Some("indexer.after_claim"));
     assert!(!dying.end().await.success(), "nothing was claimed");
-    reorganise(&world, 8, &[(3, 0), (1, 4)]).await;
+    world.reorganise(8, &[(3, 0), (1, 4)]).await;
     let indexing = settings.launch().await;
     settled(&world, &indexing, &database).await;
     follow(&world, &indexing, &mut watcher).await;
@@ -161,7 +149,7 @@ async fn a_reorganisation_deeper_than_finality_is_found_too() {
     let settings = Settings { finality: 5, ..world.settings(&database) };
     let indexing = settings.launch().await;
     indexing.caught_up(&world).await;
-    reorganise(&world, 18, &[(3, 0), (2, 9)]).await;
+    world.reorganise(18, &[(3, 0), (2, 9)]).await;
     settled(&world, &indexing, &database).await;
     indexing.stop().await;
 }
@@ -174,7 +162,7 @@ async fn a_reorganisation_while_nobody_looks_is_found_at_the_next_start() {
     let mut watcher = WatcherState::default();
     follow(&world, &indexing, &mut watcher).await;
     indexing.stop().await;
-    reorganise(&world, 10, &[(5, 3)]).await;
+    world.reorganise(10, &[(5, 3)]).await;
     world.history(3).await;
     let indexing = world.settings(&database).launch().await;
     settled(&world, &indexing, &database).await;

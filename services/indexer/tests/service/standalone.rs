@@ -11,7 +11,7 @@ use serde_json::json;
 use testkit::wait_for;
 
 use crate::kill::Fleet;
-use crate::kit::{FEES, LONG, Settings, TRANSFER, World, selector, source, stored_in};
+use crate::kit::{LONG, Settings, TRANSFER, World, selector, source};
 
 /// Ends when dropped.
 struct Standalone {
@@ -83,24 +83,23 @@ async fn without_transactions_the_stored_set_is_the_chains_through_reorganisatio
         let mut dying = fleet.worker(Some(stage));
         assert!(!dying.end().await.success(), "{stage} was never reached");
     }
-    let equal = || async { stored_in(&events).await == world.facts().await };
     let indexing = Settings { concurrency: 2, ..settings.clone() }.launch().await;
     indexing.caught_up(&world).await;
     world.assert_stored_in(&events).await;
     for depth in [1, 4, 9] {
-        world.chain.call("anvil_reorg", json!([depth, [[world.emission(3), 0]]])).await;
+        world.reorganise(depth, &[(3, 0)]).await;
         world.history(2).await;
-        wait_for("the stored set to equal the chain's", LONG, equal).await;
+        world.stored_in_full(&events).await;
         indexing.caught_up(&world).await;
     }
     indexing.stop().await;
 
     // Half of what a reorganisation undoes is done when the worker dies; the next one does all of it again.
-    world.chain.call("anvil_reorg", json!([7, [[world.emission(5), 1]]])).await;
+    world.reorganise(7, &[(5, 1)]).await;
     let mut dying = fleet.worker(Some("indexer.after_undo_half"));
     assert!(!dying.end().await.success(), "the undo was never reached");
     let indexing = settings.launch().await;
-    wait_for("the stored set to equal the chain's", LONG, equal).await;
+    world.stored_in_full(&events).await;
     let progress = indexing.caught_up(&world).await;
     assert_eq!(progress.events, world.facts().await.len() as u64);
     world.assert_stored_in(&events).await;
