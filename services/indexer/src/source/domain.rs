@@ -115,8 +115,7 @@ fn contract(text: &str) -> Result<Option<Address>, String> {
 
 /// Parses an address; a checksum, if there is one, must be right.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
-    let parsed = types::Address::parse(types::AddressFormat::Evm, text);
-    parsed.map(|address| address.as_evm()).map_err(|error| error.to_string())
+    types::Address::parse_evm(text).map_err(|error| error.to_string())
 }
 
 /// A valid source with the number that its events are stored under.

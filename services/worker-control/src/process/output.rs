@@ -214,6 +214,13 @@ mod tests {
 
     use super::*;
 
+    fn log_file() -> (tempfile::TempDir, PathBuf, File) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        (dir, path, file)
+    }
+
     #[test]
     fn a_line_of_fields_keeps_its_level_and_its_fields() {
         let parsed = |line: Value| match line {
@@ -241,9 +248,7 @@ mod tests {
 
     #[test]
     fn each_line_is_forwarded_once_and_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.log");
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let (_dir, path, mut file) = log_file();
         let mut position = Position::default();
         write!(file, "one\ntw").unwrap();
         assert_eq!(position.new_lines(&path), ["one"]);
@@ -254,8 +259,7 @@ mod tests {
 
     #[test]
     fn a_long_line_comes_in_pieces_wherever_it_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.log");
+        let (_dir, path, _) = log_file();
         std::fs::write(&path, format!("{}\nshort\n", "x".repeat(MAX_LINE * 2 + 1))).unwrap();
         let lengths: Vec<usize> = Position::default().new_lines(&path).iter().map(String::len).collect();
         assert_eq!(lengths, [MAX_LINE, MAX_LINE, 1, "short".len()]);
@@ -263,9 +267,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_writes_without_end_does_not_fill_the_disk() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.log");
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let (_dir, path, mut file) = log_file();
         file.set_len(MAX_BACKLOG + 1).unwrap();
         let mut position = Position::default();
         assert_eq!(position.new_lines(&path), ["(67108865 bytes are left out: more than can be forwarded)"]);
@@ -276,9 +278,7 @@ mod tests {
 
     #[test]
     fn a_last_line_without_a_line_break_is_forwarded_and_not_mixed_with_what_comes_next() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.log");
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let (_dir, path, mut file) = log_file();
         let mut position = Position::default();
         write!(file, "one\nlast wor").unwrap();
         assert_eq!(position.new_lines(&path), ["one"]);
@@ -292,9 +292,7 @@ mod tests {
 
     #[test]
     fn a_large_file_is_truncated_once_it_was_forwarded() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.log");
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let (_dir, path, mut file) = log_file();
         let line = format!("{}\n", "x".repeat(1023));
         file.write_all(line.repeat(5 * 1024).as_bytes()).unwrap();
         let mut position = Position::default();

@@ -1,4 +1,4 @@
-"""A worker in Python that keeps the keys with redis-py alone: lock, heartbeat, state, control channel, interval.
+"""A worker in Python that follows the protocol with redis-py alone: lock, heartbeat, state, control channel, interval.
 
 It is meant to be copied. What it does in a cycle is to count; put your own work into `cycle`.
 """
@@ -26,7 +26,7 @@ redis.call('SET', KEYS[2], token)
 return {'ok', token}
 """
 
-# One heartbeat: the lock longer, the sign of life, the state; nothing when the lock is not ours.
+# One heartbeat: extends the lock and sets heartbeat and state; does nothing when the lock is not ours.
 BEAT = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])

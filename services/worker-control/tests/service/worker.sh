@@ -1,12 +1,12 @@
 #!/bin/sh
-# A worker in shell, for tests: keeps the keys, and misbehaves as MODE says.
+# A worker in shell, for tests: follows the protocol, and misbehaves as MODE says.
 #
 #   STARTS   file that gets a line for each start
 #   MODE     steady | slow (a heartbeat only now and then) | crash | zero | hang | stubborn | forks
 id=$WORKER_PAIR_ID ns=$WORKER_NAMESPACE
-# Its allocator cannot bear a library that asks for the time before it is ready.
+# The allocator of redis-cli crashes with a preloaded library that reads the time before it is ready.
 cli() { LD_PRELOAD='' redis-cli -u "$WORKER_REDIS_URL" "$@"; }
-# Two of one worker at once would both hold this; the second finds it taken.
+# A second process of one worker finds this lock taken.
 exec 9>"$STARTS.$id.lock"
 flock -n 9 || echo "$id DOUBLE" >>"$STARTS"
 echo "$id $WORKER_INCARNATION $$" >>"$STARTS"

@@ -1,6 +1,6 @@
--- Admits a new incarnation of a worker and frees what a dead one left behind. Nothing without the orchestrator's lock.
+-- Admits a new incarnation of a worker and frees what a dead one left behind. Does nothing without the orchestrator's lock.
 -- KEYS orchestrator lock, worker lock, heartbeat, state, restarting, process, workers
--- ARGV orchestrator, id, incarnation, host, machine, epoch, fingerprint, the incarnation that is dead unless its heart beats or '',
+-- ARGV orchestrator, id, incarnation, host, machine, epoch, fingerprint, the incarnation that is dead unless it has a heartbeat, or '',
 --      then the incarnations known to be dead
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'fenced', ''} end
 local holder = redis.call('GET', KEYS[2])

@@ -1,6 +1,6 @@
--- Frees the lock of an incarnation that is dead, at once. With a last word (forget) also its record, and its place in the set.
+-- Frees the lock of a dead incarnation. With `forget` it also deletes its record and takes the worker out of the active set.
 -- KEYS orchestrator lock, worker lock, heartbeat, state, process, workers
--- ARGV orchestrator, id, incarnation or '' for a worker without any, forget
+-- ARGV orchestrator, id, incarnation ('' for a worker without one), forget ('1' or '0')
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if redis.call('GET', KEYS[2]) == ARGV[3] then redis.call('DEL', KEYS[2]) end
 local admitted = redis.call('HGET', KEYS[5], 'incarnation')

@@ -6,7 +6,7 @@ if holder and holder ~= ARGV[1] and holder ~= ARGV[6] then
     return {'held', holder, owner[1] or '', owner[2] or '', owner[3] or '', owner[4] or ''}
 end
 local last = redis.call('GET', KEYS[2]) or '0'
--- Greater than every epoch before it, also after a loss of data, as long as the clock of Redis goes forward.
+-- Greater than every epoch before it, even after a loss of data, as long as the clock of Redis does not go back.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local epoch = string.format('%.0f', math.max(tonumber(last) + 1, now))
