@@ -28,14 +28,12 @@ use Refusal::{Busy, NoSuchMethod, NotThere, RateLimited, TooMuch};
 const WORDINGS: &[(&str, Refusal)] = &[
     // Results.
     ("query returned more than", TooMuch), // geth forks, Infura: "query returned more than 10000 results"
-    ("query exceeds max results", TooMuch), // reth: "query exceeds max results 20000, retry with the range ..."
-    ("exceeds max results", TooMuch),
+    ("exceeds max results", TooMuch), // reth: "query exceeds max results 20000, retry with the range ..."
     ("exceed max results", TooMuch),
     ("too many results", TooMuch),
     ("too many logs", TooMuch),
     ("logs are too many", TooMuch),
     ("more than 10000 results", TooMuch),
-    ("logs matched by query exceeds limit", TooMuch), // QuickNode, Chainstack
     ("query result exceed", TooMuch),
     ("result set too large", TooMuch),
     ("result size exceeded", TooMuch),
@@ -53,7 +51,6 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("exceeded max allowed response", TooMuch),
     ("body size", TooMuch),
     ("content length", TooMuch),
-    ("batch response too large", TooMuch), // geth
     ("message too big", TooMuch),
     // Blocks.
     ("block range", TooMuch), // "block range is too wide", "exceed maximum block range: 5000", "Block range limit exceeded"
@@ -66,7 +63,6 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("range too big", TooMuch),
     ("range limit", TooMuch),
     ("exceeds the range", TooMuch), // LlamaRPC: "query exceeds the range"
-    ("exceeds max range", TooMuch),
     ("maximum range", TooMuch),
     ("max range", TooMuch),
     ("max is 1k blocks", TooMuch), // Cloudflare
@@ -89,21 +85,13 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("eth_getlogs and eth_newfilter are limited", TooMuch), // Ankr, BSC public nodes
     ("exceeds block limit", TooMuch),
     ("exceeds the limit of", TooMuch),
-    ("query exceeds", TooMuch),
+    ("query exceeds", TooMuch), // QuickNode, Chainstack: "logs matched by query exceeds limit"
     // Work. A node that ran out of time over a range may manage half of it.
-    ("query timeout exceeded", TooMuch), // Infura
-    ("query timed out", TooMuch),
     ("query execution was interrupted", TooMuch),
-    ("execution timeout", TooMuch),
-    ("timeout exceeded", TooMuch),
-    ("request timed out", TooMuch),
-    ("request timeout", TooMuch),
-    ("operation timed out", TooMuch),
-    ("context deadline exceeded", TooMuch), // geth
-    ("deadline exceeded", TooMuch),
+    ("deadline exceeded", TooMuch), // geth: "context deadline exceeded"
     ("took too long", TooMuch),
     ("timed out", TooMuch),
-    ("timeout", TooMuch),
+    ("timeout", TooMuch), // Infura: "query timeout exceeded"
     // Requests.
     ("rate limit", RateLimited),
     ("ratelimit", RateLimited),
@@ -112,7 +100,6 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("compute units per second", RateLimited), // Alchemy
     ("exceeded its throughput limit", RateLimited),
     ("requests per second", RateLimited),
-    ("call rate limit exhausted", RateLimited),
     ("credits", RateLimited),
     ("quota", RateLimited),
     ("capacity exceeded", RateLimited),
@@ -128,10 +115,8 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("no block found", NotThere),
     ("resource not found", NotThere),
     ("blockoutofrange", NotThere),
-    ("invalid block range params", NotThere), // geth: toBlock below its head; the node lags
     ("pruned", NotThere),
     ("missing trie node", NotThere),
-    ("history has been pruned", NotThere),
     ("archive", NotThere),
     // Not now.
     ("syncing", Busy),
@@ -157,7 +142,7 @@ const WORDINGS: &[(&str, Refusal)] = &[
 /// Wordings that contain one of the table but mean something else.
 const EXCEPTIONS: &[(&str, Refusal)] = &[
     ("block range extends beyond current head", NotThere),
-    ("invalid block range params", NotThere),
+    ("invalid block range params", NotThere), // geth: toBlock above its head; the node lags
     ("daily request count exceeded", RateLimited),
     ("too many requests, reason: call rate limit", RateLimited),
 ];

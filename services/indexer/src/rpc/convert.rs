@@ -40,30 +40,23 @@ pub(crate) fn fee(doc: FeeDoc) -> pb::FeeEvent {
 
 pub(crate) fn event(source: &Source, stored: Stored) -> pb::Event {
     match stored {
-        Stored::Fee(doc) => {
-            let values = [&doc.token, &doc.integrator, &doc.integrator_fee, &doc.lifi_fee];
-            let named = source.shape.params.iter().zip(values).map(|(param, value)| {
-                (
-                    param.name.clone(),
-                    text(if param.ty == "address" { checksummed(value) } else { value.clone() }),
-                )
-            });
-            let parameters = Some(Struct { fields: named.collect() });
-            let fee = fee(doc);
-            pb::Event {
-                source: source.name().to_owned(),
-                chain_id: fee.chain_id,
-                contract_address: fee.contract_address,
-                name: source.shape.name.clone(),
-                parameters,
-                block_number: fee.block_number,
-                block_hash: fee.block_hash,
-                block_time: fee.block_time,
-                transaction_hash: fee.transaction_hash,
-                log_index: fee.log_index,
-            }
-        }
         Stored::Event(doc) => generic(source, doc),
+        Stored::Fee(doc) => {
+            let values = [doc.token, doc.integrator, doc.integrator_fee, doc.lifi_fee];
+            let named = source.shape.params.iter().map(|param| param.name.clone());
+            let doc = EventDoc {
+                id: doc.id,
+                source: source.name().to_owned(),
+                chain_id: doc.chain_id,
+                contract_address: doc.contract_address,
+                params: named.zip(values.map(Bson::String)).collect(),
+                block_number: doc.block_number,
+                block_time: doc.block_time,
+                transaction_hash: doc.transaction_hash,
+                log_index: doc.log_index,
+            };
+            generic(source, doc)
+        }
     }
 }
 
