@@ -72,7 +72,7 @@ pub(crate) async fn follow(world: &World, indexing: &Indexing, watcher: &mut Wat
 async fn settled(world: &World, indexing: &Indexing, database: &testkit::MongoDatabase) {
     // Completeness alone proves nothing: the old branch was complete too.
     world.stored_in_full(&database.database().await).await;
-    indexing.caught_up(&world).await;
+    indexing.caught_up(world).await;
     world.assert_stored(database).await;
 }
 
