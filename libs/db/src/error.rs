@@ -105,7 +105,7 @@ fn classify_code(code: &str) -> Fault {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" => Fault::Unavailable,
         "40001" | "40P01" | "55P03" => Fault::Contention,
         "57014" | "25P03" | "25P04" => Fault::TimedOut,
-        // I/O error on the server's disk: the operator's to mend, and it passes.
+        // I/O error on the server's disk: an operator repairs it, and then it passes.
         "58030" => Fault::Exhausted,
         _ => match code.get(..2) {
             Some("08") => Fault::ConnectionLost,

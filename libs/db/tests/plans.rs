@@ -82,7 +82,7 @@ async fn statements_over_full_tables_that_were_never_analyzed_use_their_indexes(
 #[tokio::test]
 async fn plans_made_while_the_tables_were_empty_are_replaced_once_they_have_grown() {
     let base = tables().await;
-    // The worst case: vacuum has told the planner that the tables have no pages at all.
+    // The worst case: after a vacuum the planner knows that the tables have no pages at all.
     sqlx::raw_sql("VACUUM ANALYZE").execute(&base.pool).await.unwrap();
     let mut sessions = Vec::new();
     for (sql, indexes) in STATEMENTS {

@@ -1,7 +1,7 @@
-//! What a running service is given: its settings, its database, its server, and a place for its tasks.
+//! What a running service is given: its settings, its database, its server and its background tasks.
 //!
 //! Owns the tasks that a service starts beside its server. Invariant: a task that fails, panics or ends early stops the whole
-//! service; a service that goes on without one of its loops would look healthy and do nothing.
+//! service, because a service without one of its loops would look healthy and do nothing.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use crate::{
     run::Common,
 };
 
-/// A service's surroundings. Clones share everything.
+/// Clones share everything.
 pub struct Context<C> {
     pub(crate) name: &'static str,
     pub(crate) common: Arc<Common>,
@@ -157,7 +157,7 @@ impl<C: Send + Sync + 'static> Context<C> {
                 Err(source) => {
                     tracing::error!(task = name, error = &*source as &dyn std::error::Error, "task failed");
                     let mut slot = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                    // The first failure is the cause; later ones are usually its echo.
+                    // The first failure is the cause; later ones usually follow from it.
                     slot.get_or_insert(StartError::Task { name, source });
                     shutdown.cancel();
                 }

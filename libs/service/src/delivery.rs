@@ -1,4 +1,4 @@
-//! Delivering an outbox message to another service: decode the payload, call the client, judge the status.
+//! Delivers an outbox message to another service: decodes the payload, calls the client, interprets the status.
 //!
 //! Owns the one table of what a status means for a message. Receivers are idempotent, so a message whose reply was lost is
 //! simply sent again.
@@ -25,13 +25,13 @@ pub enum StatusMeaning {
     MessageRefused,
     /// The receiver's present state does not allow it. That state may change without anybody touching the message.
     StateRefused,
-    /// The receiver is away, overloaded, out of date or does not know us, or nobody knows what it did.
+    /// The receiver is away, overloaded, out of date or does not know us, or the outcome is unknown.
     NotNow,
 }
 
 impl StatusMeaning {
     /// The table. A message is given up ([`DeliveryError::Permanent`]) only when the receiver will refuse the same bytes
-    /// again. Everything in doubt is tried again, because a message that was given up is a payment that nobody watches.
+    /// again. Everything in doubt is retried, because a message that was given up is a payment that nobody watches.
     #[must_use]
     pub fn of(status: &Status) -> Self {
         match status.code() {

@@ -1,6 +1,6 @@
-//! A service inside another process: for tests, which need its real address and a way to stop it.
+//! A service inside a test's process, with its real address and a way to stop it.
 //!
-//! Takes the same path as the real main function, from the configuration's text on, but leaves signals and exit codes alone.
+//! It starts as the real main function does, from the configuration's text on, but without signals and exit codes.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -45,7 +45,7 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let reload = Reload::new::<S>(&ctx, sender, telemetry, loaded.sections);
     let mut address = ctx.address.subscribe();
     let task = tokio::spawn(run::run::<S>(ctx));
-    // The sender goes with the service, so this also ends when the service does; then its task knows why.
+    // The sender is dropped with the service, so this also ends when the service does; then its task has the reason.
     let bound = address.wait_for(Option::is_some).await.ok().and_then(|address| *address);
     match bound {
         Some(address) => Ok(Running { address, shutdown, task: Some(task), reload }),
@@ -57,13 +57,11 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
 }
 
 impl<S: Service> Running<S> {
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -3,11 +3,11 @@
 //! | key | lives | holds |
 //! |---|---|---|
 //! | `{ns}orchestrator:lock` | 60 s | incarnation of the orchestrator that leads |
-//! | `{ns}workers` | for ever | SET of active ids |
+//! | `{ns}workers` | no expiry | SET of active ids |
 //! | `{ns}worker:{id}:lock` | 900 s | incarnation of the process that works |
 //! | `{ns}worker:{id}:heartbeat` | 45 s | Unix time in milliseconds |
 //! | `{ns}worker:{id}:state` | 60 s | [`WorkerState`](crate::WorkerState) as JSON |
-//! | `{ns}worker:{id}:restarting` | 60 s | a restart was asked for |
+//! | `{ns}worker:{id}:restarting` | 60 s | a restart was requested |
 //! | `{ns}control` | | channel of [`Command`](crate::Command)s |
 //!
 //! Beside them, for what locks alone cannot do (none of them ever expires):

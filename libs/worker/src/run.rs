@@ -1,4 +1,4 @@
-//! The loop around a tick: look, sleep, be woken.
+//! The loop around a tick: look for work, wait, look again.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use types::Backoff;
 /// What a tick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickOutcome {
-    /// Something was done; there may be more: look again at once.
+    /// Something was done and there may be more, so the loop looks again at once.
     Worked,
-    /// Nothing to do. `next` says when there will be, if that is known.
+    /// Nothing to do. `next` is when there will be something, if that is known.
     Idle { next: Option<Duration> },
 }
 
@@ -56,7 +56,7 @@ impl Loop {
         self
     }
 
-    /// Runs until `stop`. The tick under way then is finished, never dropped half-way.
+    /// Runs until `stop`. The running tick is finished, never cancelled half-way.
     pub async fn run(mut self, mut worker: impl Tick, stop: CancellationToken) {
         tracing::info!(worker = self.name, "worker started");
         let mut failures = 0u32;

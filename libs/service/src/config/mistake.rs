@@ -1,13 +1,11 @@
-//! What is wrong with a configuration, said so that it can be mended in one go.
+//! What is wrong with a configuration, all at once, so that it can be corrected in one go.
 
 use std::fmt;
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The configuration file.
     File(String),
-    /// An environment variable.
     Env(String),
 }
 
