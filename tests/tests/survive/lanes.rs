@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use proto::execution::v1 as ex;
 use serde_json::{Value, json};
-use testkit::{Rule, Fault};
+use testkit::{Fault, Rule};
 use tests::judge::{Expected, judge_but};
 use tests::ledger::Ledger;
 use tests::payments::PATIENCE;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use proto::execution::v1 as ex;
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Gate, Rule, Fault};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
 use tests::payments::{Ordered, PATIENCE};

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use proto::execution::v1 as ex;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
-use testkit::{Rule, Fault};
+use testkit::{Fault, Rule};
 use tests::judge::judge;
 use tests::payments::{Ordered, PATIENCE, again};
 use types::{Address, AddressFormat, PaymentDigest, approval_message};

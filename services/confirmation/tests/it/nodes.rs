@@ -1,7 +1,7 @@
 //! Nodes that lie, lag, or belong to another chain: a verdict waits, and says why.
 
 use serde_json::{Value, json};
-use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Fault};
+use testkit::{AnvilOptions, Fault, FaultProxy, Mining, Rule};
 
 use crate::desk::{DEPTH, Desk, Signed, account, native, stranger, tick, tick_until};
 

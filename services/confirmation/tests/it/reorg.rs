@@ -5,7 +5,7 @@ use std::time::Duration;
 use confirmation::config::Follow;
 use proto::execution::v1::verdict::Finding;
 use serde_json::json;
-use testkit::{FaultProxy, Rule, Fault};
+use testkit::{Fault, FaultProxy, Rule};
 
 use crate::desk::{DEPTH, Desk, account, native, stranger, tick};
 

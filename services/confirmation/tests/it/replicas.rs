@@ -2,7 +2,7 @@
 
 use confirmation::watch::WatchError;
 use confirmation::worker::{LoopError, Ticked};
-use testkit::{FaultProxy, Gate, Rule, Fault};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 
 use crate::desk::{DEPTH, Desk, native, stranger, tick, tick_until};
 

@@ -3,7 +3,7 @@
 use confirmation::watch::put::AddError;
 use confirmation::watch::{NewTx, WatchError};
 use proto::execution::v1::verdict::Finding;
-use testkit::{FaultProxy, Rule, Fault};
+use testkit::{Fault, FaultProxy, Rule};
 
 use crate::desk::{
     DEPTH, Desk, account, call_data, is_attested, native, stranger, tick, tick_until, token_transfer,

@@ -2,7 +2,7 @@
 
 use execution::job::{AttemptKind, State};
 use execution::worker::resend::ResendWorker;
-use testkit::{FaultProxy, Mining, Rule, Fault};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use worker::Tick as _;
 
 use crate::chain::{self, mined_nonce, payments_to};

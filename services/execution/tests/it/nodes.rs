@@ -8,7 +8,7 @@ use prost::Message as _;
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use serde_json::json;
-use testkit::{FaultProxy, Mining, Rule, Fault};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use types::{JobId, RawAmount};
 use worker::Tick as _;
 

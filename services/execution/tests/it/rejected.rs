@@ -9,7 +9,7 @@ use execution::job::{
 };
 use execution::worker::WorkerConfig;
 use execution::worker::resend::ResendWorker;
-use testkit::{FaultProxy, Mining, Rule, Fault};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use types::JobId;
 use uuid::Uuid;
 use worker::Tick as _;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Rule, Fault, wait_for};
+use testkit::{Fault, FaultProxy, Rule, wait_for};
 
 use crate::kit::{FEES, LONG, Settings, World, number};
 use crate::liar::{Liar, asked, error};
