@@ -34,7 +34,6 @@ pub struct DatabaseConfig {
 
 impl DatabaseConfig {
     /// The settings that fit a service, for the given address.
-    #[must_use]
     pub fn new(url: impl Into<String>, application_name: impl Into<String>) -> Self {
         Self {
             url: url.into(),

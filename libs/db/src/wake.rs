@@ -96,7 +96,6 @@ impl Waker {
     }
 
     /// A subscription on a topic: a queue's name, or `outbox::TOPIC`. Each loop has one of its own.
-    #[must_use]
     pub fn subscribe(&self, topic: &str) -> WakeSubscription {
         let topic: Arc<str> = topic.into();
         let mut by_name = self.topics.lock();
@@ -166,7 +165,6 @@ impl WakeSubscription {
     }
 
     /// Whether the next wait is short anyway, so that the caller need not find out how long it could be.
-    #[must_use]
     pub const fn next_wait_is_short(&self) -> bool {
         !self.is_waiting || self.waits == 0
     }

@@ -63,19 +63,16 @@ impl<C: fmt::Debug> fmt::Debug for Context<C> {
 
 impl<C: Send + Sync + 'static> Context<C> {
     /// The service's settings as they are now.
-    #[must_use]
     pub fn config(&self) -> Arc<C> {
         Arc::clone(&self.config.borrow())
     }
 
     /// The settings as they change: each valid reload (SIGHUP) is one new value.
-    #[must_use]
     pub fn config_changes(&self) -> watch::Receiver<Arc<C>> {
         self.config.clone()
     }
 
     /// The sections that all services share, as they were at start.
-    #[must_use]
     pub fn common(&self) -> &Common {
         &self.common
     }
@@ -84,7 +81,6 @@ impl<C: Send + Sync + 'static> Context<C> {
     ///
     /// # Panics
     /// In a service without migrations, which has none.
-    #[must_use]
     pub fn pool(&self) -> PgPool {
         self.pool
             .clone()
@@ -92,25 +88,21 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 
     /// Who may call, for a server beside the service's own. Follows reloads.
-    #[must_use]
     pub fn auth(&self) -> Auth {
         self.auth.clone()
     }
 
     /// Fires when the service is to stop.
-    #[must_use]
     pub fn shutdown(&self) -> CancellationToken {
         self.shutdown.clone()
     }
 
     /// A server with the configured address, callers and limits, and a critical health check `database` if there is one.
-    #[must_use]
     pub fn server(&self) -> rpc::Server {
         self.server_at(self.common.server.listen)
     }
 
     /// The same on another address, for a process that only works and shows no more than health and `/metrics`.
-    #[must_use]
     pub fn server_at(&self, listen: SocketAddr) -> rpc::Server {
         let config = rpc::ServerConfig { listen, ..self.common.server.clone() };
         let server = rpc::Server::new(config).auth(self.auth.clone());
@@ -124,9 +116,6 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 
     /// Binds and serves until the service is to stop, then drains.
-    ///
-    /// # Errors
-    /// When the server cannot start.
     pub async fn serve(&self, server: rpc::Server) -> Result<(), BoxError> {
         let bound = server.bind().await?;
         self.address.send_replace(Some(bound.local_addr()));

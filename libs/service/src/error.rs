@@ -34,7 +34,6 @@ pub enum StartError {
 }
 
 impl StartError {
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) => 2,
@@ -50,7 +49,6 @@ impl StartError {
     }
 
     /// The message for people: what went wrong and every cause, in one line.
-    #[must_use]
     pub fn message(&self) -> String {
         match self {
             Self::Service(error) => telemetry::causes(&**error),

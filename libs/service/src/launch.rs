@@ -33,9 +33,6 @@ impl<S: Service> std::fmt::Debug for Running<S> {
 }
 
 /// Starts a service from a TOML text and waits until it has its port. Use `listen = "127.0.0.1:0"` for a free one.
-///
-/// # Errors
-/// Whatever would have stopped the process at start.
 pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let loaded = run::load::<S>(Reader::parse(S::NAME, None, text, [])?)?;
     let telemetry = Arc::new(telemetry::init(&loaded.common.telemetry)?);
@@ -57,40 +54,26 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
 }
 
 impl<S: Service> Running<S> {
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// What SIGHUP does, with a text instead of the file.
-    ///
-    /// # Errors
-    /// Every mistake, when the new configuration is refused.
     pub fn reload(&self, text: &str) -> Result<(), ConfigErrors> {
         self.reload.apply(Reader::parse(S::NAME, None, text, []).and_then(run::load::<S>))
     }
 
     /// What SIGTERM does, and how it ended.
-    ///
-    /// # Errors
-    /// When the service failed.
-    pub async fn stop(mut self) -> Result<(), StartError> {
+    pub async fn stop(self) -> Result<(), StartError> {
         self.shutdown.cancel();
-        match self.task.take() {
-            Some(task) => task.await.map_err(|error| StartError::Service(error.into()))?,
-            None => Ok(()),
-        }
+        self.ended().await
     }
 
     /// Waits until the service ends by itself.
-    ///
-    /// # Errors
-    /// When the service failed.
     pub async fn ended(mut self) -> Result<(), StartError> {
         match self.task.take() {
             Some(task) => task.await.map_err(|error| StartError::Service(error.into()))?,

@@ -31,7 +31,6 @@ pub use run::{Common, Loaded, load, main};
 
 use crate::config::Reader;
 
-/// One service of Bursar.
 pub trait Service: Send + Sync + 'static {
     /// The name of the command, in the prefix of variables, and in logs and traces.
     const NAME: &'static str;
@@ -62,7 +61,6 @@ pub trait Service: Send + Sync + 'static {
     /// Runs until `ctx.shutdown()`. An error, at any time, ends the process with exit code 1.
     fn serve(ctx: Context<Self::Config>) -> impl Future<Output = Result<(), BoxError>> + Send;
 
-    /// Further subcommands.
     fn commands() -> Vec<clap::Command> {
         Vec::new()
     }

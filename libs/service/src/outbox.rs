@@ -35,7 +35,6 @@ pub(crate) fn commands() -> [Command; 2] {
     ]
 }
 
-/// Whether this is one of them.
 pub(crate) fn is_one(name: &str) -> bool {
     [LIST, REQUEUE].contains(&name)
 }

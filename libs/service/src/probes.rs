@@ -14,7 +14,6 @@ const LISTEN: &str = "listen";
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The option for the address of health and metrics.
-#[must_use]
 pub fn listen_arg() -> Arg {
     Arg::new(LISTEN)
         .long(LISTEN)

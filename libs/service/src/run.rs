@@ -43,7 +43,6 @@ pub struct Common {
     pub database: Option<DatabaseConfig>,
 }
 
-/// A whole configuration.
 #[derive(Debug)]
 pub struct Loaded<C> {
     pub common: Common,
@@ -52,10 +51,6 @@ pub struct Loaded<C> {
     pub(crate) sections: BTreeMap<String, u64>,
 }
 
-/// Reads a service's whole configuration.
-///
-/// # Errors
-/// Every mistake in it.
 pub fn load<S: Service>(reader: Reader) -> Result<Loaded<S::Config>, ConfigErrors> {
     let server = config::server(&reader);
     let telemetry = config::telemetry(&reader, S::NAME);
@@ -73,7 +68,6 @@ pub fn load<S: Service>(reader: Reader) -> Result<Loaded<S::Config>, ConfigError
     reader.finish(whole)
 }
 
-/// The main function of a service.
 #[must_use]
 pub fn main<S: Service>() -> ExitCode {
     let (action, file) = match cli::parse::<S>(std::env::args_os().collect::<Vec<OsString>>()) {

@@ -40,7 +40,6 @@ pub enum LockOutcome {
 }
 
 impl Claim {
-    #[must_use]
     pub fn new(redis: Redis, keys: Keys, timing: Timing, id: WorkerId, incarnation: String) -> Self {
         Self { redis, keys, timing, id, incarnation }
     }
@@ -97,9 +96,6 @@ impl Claim {
     }
 
     /// Sets the flag by which the orchestrator starts the worker again as soon as it has ended.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
     pub async fn ask_for_restart(&self) -> Result<(), RedisError> {
         let ttl = i64::try_from(self.timing.restarting_ttl.as_millis()).unwrap_or(i64::MAX);
         let key = self.keys.restarting(&self.id);

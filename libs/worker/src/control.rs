@@ -33,18 +33,15 @@ struct Message {
 }
 
 impl Command {
-    #[must_use]
     pub fn to_all(kind: CommandKind) -> Self {
         Self { kind, target: None }
     }
 
-    #[must_use]
     pub fn to(kind: CommandKind, id: &WorkerId) -> Self {
         Self { kind, target: Some(id.clone()) }
     }
 
     /// Reads a message; nothing when it is no command.
-    #[must_use]
     pub fn parse(message: &str) -> Option<Self> {
         let message = message.trim();
         if let Ok(kind) = message.parse() {
@@ -56,7 +53,6 @@ impl Command {
         Some(Self { kind: parsed.kind, target })
     }
 
-    #[must_use]
     pub fn message(&self) -> String {
         match &self.target {
             None => self.kind.to_string(),
@@ -64,7 +60,6 @@ impl Command {
         }
     }
 
-    #[must_use]
     pub fn concerns(&self, id: &WorkerId) -> bool {
         self.target.as_ref().is_none_or(|target| target == id)
     }

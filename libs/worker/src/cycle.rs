@@ -33,29 +33,24 @@ pub struct CycleContext {
 
 impl CycleContext {
     /// Which cycle this is, counted from 1 since the process started.
-    #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Whether the cycle may still act on the outside world: its lock is held and its time not over.
-    #[must_use]
     pub fn may_act(&self) -> bool {
         Instant::now() < self.deadline && self.worker.may_act()
     }
 
     /// Grows with every owner of the lock, so that a receiver can refuse an older one. Absent without Redis.
-    #[must_use]
     pub fn fencing_token(&self) -> Option<u64> {
         self.worker.fencing_token()
     }
 
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    #[must_use]
     pub fn worker(&self) -> &Worker {
         &self.worker
     }

@@ -49,9 +49,6 @@ pub struct History {
 
 impl History {
     /// Opens or creates the file, and prunes it.
-    ///
-    /// # Errors
-    /// When it cannot be used.
     pub async fn open(dir: &Path, id: &WorkerId, retention: Duration) -> Result<Self, HistoryError> {
         std::fs::create_dir_all(dir)
             .map_err(|source| HistoryError::Directory { path: dir.display().to_string(), source })?;
@@ -70,9 +67,6 @@ impl History {
     }
 
     /// Keeps a cycle.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn cycle(&self, row: &CycleRow) -> Result<(), HistoryError> {
         sqlx::query("INSERT INTO cycles (epoch, began_ms, took_ms, report, error) VALUES (?, ?, ?, ?, ?)")
             .bind(i64::try_from(row.epoch).unwrap_or(i64::MAX))
@@ -86,9 +80,6 @@ impl History {
     }
 
     /// The last cycles, newest first.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub async fn cycles(&self, limit: u32) -> Result<Vec<CycleRow>, HistoryError> {
         let rows = sqlx::query(
             "SELECT epoch, began_ms, took_ms, report, error FROM cycles ORDER BY id DESC LIMIT ?",
@@ -112,9 +103,6 @@ impl History {
     }
 
     /// Keeps a record of a kind (`decision`, `candles`, ..) at a time. The same kind, name and time again replaces it.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn put(
         &self,
         kind: &str,
@@ -133,9 +121,6 @@ impl History {
     }
 
     /// Records of a kind and name since a time, oldest first.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub async fn since(
         &self,
         kind: &str,
@@ -162,9 +147,6 @@ impl History {
     ///
     /// If the clock is ahead of the newest row, age is counted from that row, because a clock that jumped ahead must not empty
     /// the file.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn prune(&self, now: DateTime<Utc>) -> Result<u64, HistoryError> {
         let newest: Option<i64> =
             sqlx::query_scalar("SELECT max(at) FROM (SELECT max(at_ms) AS at FROM records UNION ALL SELECT max(began_ms) FROM cycles)")
@@ -181,7 +163,6 @@ impl History {
     }
 
     /// For a worker's own tables and queries.
-    #[must_use]
     pub fn pool(&self) -> &SqlitePool {
         &self.pool
     }

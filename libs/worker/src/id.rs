@@ -15,7 +15,6 @@ pub struct WorkerId(String);
 pub struct WorkerIdError;
 
 impl WorkerId {
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

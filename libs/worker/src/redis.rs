@@ -54,9 +54,6 @@ pub struct Redis {
 
 impl Redis {
     /// Begins to connect, and retries for as long as it takes.
-    ///
-    /// # Errors
-    /// When the address is not valid.
     pub fn open(config: &RedisConfig) -> Result<Self, RedisError> {
         let client = builder(config)?.build().map_err(RedisError::Url)?;
         client.connect();
@@ -64,33 +61,23 @@ impl Redis {
     }
 
     /// Connects, and checks that Redis answers.
-    ///
-    /// # Errors
-    /// When it does not.
     pub async fn connect(config: &RedisConfig) -> Result<Self, RedisError> {
         let redis = Self::open(config)?;
         redis.ping().await?;
         Ok(redis)
     }
 
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Checks that Redis answers.
-    ///
-    /// # Errors
-    /// When it does not.
     pub async fn ping(&self) -> Result<(), RedisError> {
         self.client.ping::<String>(None).await?;
         Ok(())
     }
 
     /// Listens to a channel on a connection of its own, which subscribes again by itself after an outage.
-    ///
-    /// # Errors
-    /// When the address is not valid.
     pub fn subscribe(&self, channel: String) -> Result<Subscription, RedisError> {
         let client = builder(&self.config)?.build_subscriber_client().map_err(RedisError::Url)?;
         let messages = client.message_rx();

@@ -34,7 +34,6 @@ pub struct Loop {
 
 impl Loop {
     /// A loop that looks at least once every `longest_pause`.
-    #[must_use]
     pub fn new(name: impl Into<String>, longest_pause: Duration) -> Self {
         let backoff = Backoff {
             base: Duration::from_millis(100),
@@ -44,7 +43,6 @@ impl Loop {
         Self { name: name.into(), longest_pause, backoff, subscription: None }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -66,7 +66,6 @@ pub struct SettingsError(pub Vec<String>);
 
 impl Settings {
     /// A worker that runs alone, with the default timing.
-    #[must_use]
     pub fn alone(id: WorkerId) -> Self {
         let timing = Timing::default();
         Self {
@@ -86,9 +85,6 @@ impl Settings {
     }
 
     /// From the process's environment; `id` is the worker's id when the environment names none.
-    ///
-    /// # Errors
-    /// Every variable that cannot be used.
     pub fn from_env(id: &WorkerId) -> Result<Self, SettingsError> {
         // Variables that are not Unicode cannot be ours.
         let variables =
@@ -97,9 +93,6 @@ impl Settings {
     }
 
     /// The same from given variables.
-    ///
-    /// # Errors
-    /// Every variable that cannot be used.
     pub fn from_variables(
         id: &WorkerId,
         variables: impl IntoIterator<Item = (String, String)>,

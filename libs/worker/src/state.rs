@@ -49,7 +49,6 @@ pub struct WorkerState {
 }
 
 impl WorkerState {
-    #[must_use]
     pub fn new(id: &WorkerId, incarnation: &str) -> Self {
         Self {
             pair_id: id.to_string(),
@@ -66,7 +65,6 @@ impl WorkerState {
         }
     }
 
-    #[must_use]
     pub fn json(&self) -> String {
         // Maps with text keys and plain values always serialise.
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())

@@ -42,7 +42,6 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::Database(source) => crate::classify(source),
@@ -50,7 +49,6 @@ impl OutboxError {
         }
     }
 
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.fault().is_transient()
     }

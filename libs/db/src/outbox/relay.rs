@@ -135,7 +135,6 @@ struct ReceiverLanes {
 }
 
 impl<D: Deliver> Relay<D> {
-    #[must_use]
     pub fn new(pool: PgPool, deliver: D, config: RelayConfig) -> Self {
         let lanes = |name: &&'static str| ReceiverLanes {
             name,

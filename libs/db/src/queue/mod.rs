@@ -43,7 +43,6 @@ pub enum QueueError {
 
 impl QueueError {
     /// A lost lease stays lost, so trying again changes nothing.
-    #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::LeaseLost { .. } => Fault::Permanent,
@@ -51,7 +50,6 @@ impl QueueError {
         }
     }
 
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.fault().is_transient()
     }
@@ -89,12 +87,10 @@ pub struct Queue {
 }
 
 impl Queue {
-    #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), positions: Arc::new(Mutex::new(ScanPositions::new())) }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

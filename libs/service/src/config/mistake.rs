@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     File(String),
@@ -17,7 +16,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// The setting, `server.listen` or `auth.keys[2].roles`.
@@ -40,7 +38,6 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Every mistake of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     /// In the order of their keys.

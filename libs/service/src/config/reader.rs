@@ -70,9 +70,6 @@ impl Reader {
     }
 
     /// The same from a text.
-    ///
-    /// # Errors
-    /// When the text is not TOML.
     pub fn parse(
         service: &str,
         file: Option<&str>,
@@ -133,7 +130,6 @@ impl Reader {
     }
 
     /// Whether a setting or section is there at all.
-    #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -202,7 +198,6 @@ impl Reader {
     }
 
     /// A secret that must be there: the setting itself, or `<key>_file` naming a file that holds it.
-    #[must_use]
     pub fn secret(&self, key: &str) -> Option<Secret> {
         if !self.has(key) && !self.has(&format!("{key}_file")) {
             self.missing(key);
@@ -212,7 +207,6 @@ impl Reader {
     }
 
     /// A secret that may be missing.
-    #[must_use]
     pub fn secret_opt(&self, key: &str) -> Option<Secret> {
         let file_key = format!("{key}_file");
         match (self.has(key), self.opt::<PathBuf>(&file_key)) {
@@ -247,13 +241,11 @@ impl Reader {
     }
 
     /// A section. A missing one is empty, so that its required settings are reported one by one.
-    #[must_use]
     pub fn section(&self, key: &str) -> Self {
         self.section_opt(key).unwrap_or_else(|| self.below(self.key(key), BTreeMap::new()))
     }
 
     /// A section that may be missing as a whole.
-    #[must_use]
     pub fn section_opt(&self, key: &str) -> Option<Self> {
         let node = self.get(key)?.expanded();
         let Kind::Table(table) = node.kind else {
@@ -357,9 +349,6 @@ impl Reader {
     }
 
     /// Ends the reading: the value when there is no mistake, else all mistakes, unknown keys among them.
-    ///
-    /// # Errors
-    /// Every mistake, in the order of the keys.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, ConfigErrors> {
         let state = std::mem::take(&mut *self.state.borrow_mut());
         let mut mistakes = state.mistakes;

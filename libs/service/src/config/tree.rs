@@ -21,9 +21,7 @@ pub(crate) struct Node {
 pub(crate) enum Kind {
     Table(BTreeMap<String, Node>),
     List(Vec<Node>),
-    /// A typed value from a file.
     Scalar(toml::Value),
-    /// The text of a variable.
     Text(String),
 }
 
@@ -94,7 +92,6 @@ pub(crate) fn same_key(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(x, y)| plain(x) == plain(y))
 }
 
-/// The prefix of a service's variables.
 pub(crate) fn prefix(service: &str) -> String {
     format!("BURSAR_{}__", service.to_ascii_uppercase().replace('-', "_"))
 }

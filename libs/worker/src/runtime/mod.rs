@@ -79,9 +79,6 @@ pub enum Ended {
 }
 
 /// Runs a worker until `stop`, a command on the control channel, or a fault.
-///
-/// # Errors
-/// When it cannot start, loses its lock to another, or its work fails.
 pub async fn run<F, Fut>(settings: Settings, stop: CancellationToken, work: F) -> Result<Ended, RuntimeError>
 where
     F: FnOnce(Worker) -> Fut,

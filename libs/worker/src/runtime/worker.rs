@@ -68,24 +68,20 @@ pub struct Worker {
 }
 
 impl Worker {
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
     /// Fires when the worker is to stop; running work may be finished.
-    #[must_use]
     pub fn stopping(&self) -> &CancellationToken {
         &self.shared.stop
     }
 
-    #[must_use]
     pub fn history(&self) -> Option<&History> {
         self.history.as_ref()
     }
 
     /// Whether something new may be started now.
-    #[must_use]
     pub fn may_start(&self) -> bool {
         let go_on = self.shared.settings.without_redis == WithoutRedis::GoOn;
         match &*self.shared.permission.borrow() {
@@ -98,7 +94,6 @@ impl Worker {
     }
 
     /// Whether running work may still act on the outside world.
-    #[must_use]
     pub fn may_act(&self) -> bool {
         match &*self.shared.permission.borrow() {
             Permission::Alone => true,
@@ -116,7 +111,6 @@ impl Worker {
     }
 
     /// The token of the lock held now or last.
-    #[must_use]
     pub fn fencing_token(&self) -> Option<u64> {
         match &*self.shared.permission.borrow() {
             Permission::Held(held) | Permission::Away(Some(held)) => Some(held.token),
@@ -150,9 +144,6 @@ impl Worker {
     }
 
     /// Runs long-running work for as long as it may run: stops it when Redis goes away, and starts it again when Redis is back.
-    ///
-    /// # Errors
-    /// When the work ends by itself with an error, or panics.
     pub async fn while_permitted<F, Fut, E>(&self, work: F) -> Result<(), BoxError>
     where
         F: Fn(CancellationToken) -> Fut + Send,

@@ -96,7 +96,6 @@ impl Loops {
     }
 
     /// Fires when the loops of this key shall end.
-    #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -176,7 +175,6 @@ pub struct Supervisor<K: KeyedLoops> {
 
 impl<K: KeyedLoops> Supervisor<K> {
     /// Reads the wanted keys at least once every `interval`.
-    #[must_use]
     pub fn new(keyed: K, interval: Duration) -> Self {
         Self {
             keyed,
