@@ -61,14 +61,17 @@ pub(super) async fn claim(
     pool: &PgPool,
     request: LaneClaim,
 ) -> Result<(Vec<Lane>, Option<DateTime<Utc>>), OutboxError> {
+    let mut tx = crate::begin(pool).await?;
+    crate::pool::avoid_full_scans_in(&mut tx).await?;
     let rows = sqlx::query(include_str!("../../queries/outbox_claim.sql"))
         .bind(request.start)
         .bind(i64::from(request.lanes))
         .bind(crate::millis(request.lease))
         .bind(i64::from(request.messages_per_lane))
         .bind(request.receiver)
-        .fetch_all(pool)
+        .fetch_all(&mut *tx)
         .await?;
+    tx.commit().await?;
     let reached = rows.first().map(|row| row.try_get("reached")).transpose()?.flatten();
     let mut lanes: Vec<Lane> = Vec::new();
     for row in &rows {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, PgPool, Row as _};
+use sqlx::{Connection as _, PgConnection, PgPool, Row as _};
 use types::Priority;
 use uuid::Uuid;
 
@@ -77,12 +77,14 @@ impl Queue {
         batch: u32,
         lease_ttl: Duration,
     ) -> Result<Vec<Lease>, QueueError> {
-        let mut connection = pool.acquire().await?;
-        self.claim_in(&mut connection, owner, batch, lease_ttl).await
+        let mut tx = crate::begin(pool).await?;
+        let leases = self.claim_in(&mut tx, owner, batch, lease_ttl).await?;
+        tx.commit().await?;
+        Ok(leases)
     }
 
-    /// The same as part of a transaction, or on a connection that the caller keeps, which saves the pool's round trip for
-    /// each statement.
+    /// The same as part of a transaction. On a connection outside a transaction it saves round trips, but a claim that was planned
+    /// while the queue was empty is slow until the statistics are refreshed.
     pub async fn claim_in(
         &self,
         tx: &mut PgConnection,
@@ -90,6 +92,9 @@ impl Queue {
         batch: u32,
         lease_ttl: Duration,
     ) -> Result<Vec<Lease>, QueueError> {
+        if tx.is_in_transaction() {
+            crate::pool::avoid_full_scans_in(tx).await?;
+        }
         let looked = self.reclaim_is_due();
         if looked {
             self.reclaim_in(tx, RECLAIM_LIMIT, true).await?;
