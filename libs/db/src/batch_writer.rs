@@ -84,9 +84,6 @@ where
     }
 
     /// Writes a request and waits until its transaction has ended.
-    ///
-    /// # Errors
-    /// What became of this request alone.
     pub async fn call(&self, request: T) -> Result<R, E> {
         let (reply, result) = oneshot::channel();
         self.incoming.send((request, reply)).await.map_err(|_| E::not_now())?;

@@ -1,5 +1,5 @@
-//! What every PostgreSQL service of Bursar stands on: the pool, migrations, the job queue, the outbox with its relay,
-//! and compare-and-set.
+//! What every PostgreSQL service of Bursar uses: the pool, migrations, the job queue, the outbox with its relay, the batch
+//! writer and compare-and-set.
 //!
 //! Owns the SQL of its own tables (`sql/*.sql`, which a service copies into its migrations) and nothing of any domain.
 //!

@@ -5,8 +5,10 @@
 mod common;
 
 use common::*;
-use db::outbox::OUTBOX_SCHEMA;
+use db::Queue;
+use db::outbox::{Deliver, Delivery, DeliveryError, OUTBOX_SCHEMA, Relay, RelayConfig};
 use db::queue::QUEUE_SCHEMA;
+use sqlx::{AssertSqlSafe, Row as _};
 use testkit::{PreparedStatement, assert_uses_index};
 
 /// Each statement with the indexes that it must use. Those that read or count a whole table on purpose are left out.
@@ -82,7 +84,7 @@ async fn statements_over_full_tables_that_were_never_analyzed_use_their_indexes(
 #[tokio::test]
 async fn plans_made_while_the_tables_were_empty_are_replaced_once_they_have_grown() {
     let base = tables().await;
-    // The worst case: vacuum has told the planner that the tables have no pages at all.
+    // The worst case: after a vacuum the planner knows that the tables have no pages at all.
     sqlx::raw_sql("VACUUM ANALYZE").execute(&base.pool).await.unwrap();
     let mut sessions = Vec::new();
     for (sql, indexes) in STATEMENTS {
@@ -98,4 +100,36 @@ async fn plans_made_while_the_tables_were_empty_are_replaced_once_they_have_grow
         assert!(indexes.iter().all(|index| plan.contains(index)), "{plan}");
     }
     assert_eq!(db::refresh_statistics(&base.pool).await.unwrap(), 0, "nothing has grown since");
+}
+
+struct NoDelivery;
+
+impl Deliver for NoDelivery {
+    const RECEIVERS: &'static [&'static str] = &["intent"];
+
+    async fn deliver(&self, _: &Delivery) -> Result<(), DeliveryError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn claims_that_were_planned_while_the_tables_were_empty_still_use_their_indexes() {
+    let base = tables().await;
+    sqlx::raw_sql("VACUUM ANALYZE").execute(&base.pool).await.unwrap();
+    let session = db::dedicated_pool(&base.pool, 1);
+    assert_eq!(Queue::new("queue0").claim(&session, "worker", 10, MINUTE).await.unwrap(), []);
+    assert_eq!(
+        Relay::new(session.clone(), NoDelivery, RelayConfig::default()).tick().await.unwrap().lanes,
+        0
+    );
+    for (statement, parameters) in
+        [("%DELETE FROM job_ready%", 7), ("%DELETE FROM job_lease%", 3), ("%head AS MATERIALIZED%", 5)]
+    {
+        let sql = "SELECT name FROM pg_prepared_statements WHERE statement LIKE $1";
+        let name: String = sqlx::query_scalar(sql).bind(statement).fetch_one(&session).await.unwrap();
+        let explain = format!("EXPLAIN EXECUTE {name} ({})", vec!["NULL"; parameters].join(", "));
+        let rows = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_all(&session).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        assert!(!plan.concat().contains("Seq Scan"), "{plan:#?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What an operator sees of the outbox: how full it is, what is parked and why, and how to set it going again.
+//! What an operator sees of the outbox: how full it is, what is parked and why, and how to requeue it.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub async fn parked(pool: &PgPool, limit: u32) -> Result<Vec<Parked>, OutboxErro
     rows.iter().map(read).collect()
 }
 
-/// Sets a parked message, and those behind it, going again with its tries counted anew. False if it is not parked.
+/// Requeues a parked message, and those behind it, with a new count of tries. False if it is not parked.
 pub async fn requeue_parked(pool: &PgPool, message_id: Uuid) -> Result<bool, OutboxError> {
     let freed = sqlx::query(include_str!("../../queries/outbox_requeue.sql"))
         .bind(message_id)
@@ -55,7 +55,7 @@ pub async fn requeue_parked(pool: &PgPool, message_id: Uuid) -> Result<bool, Out
     Ok(freed.is_some())
 }
 
-/// Sets everything that is parked going again, as after mending what receivers refused it for. Says how many lanes that were.
+/// Requeues everything that is parked, as after correcting what receivers refused it for. Returns the number of lanes.
 pub async fn requeue_all_parked(pool: &PgPool) -> Result<u64, OutboxError> {
     let lanes: i64 =
         sqlx::query_scalar(include_str!("../../queries/outbox_requeue_all.sql")).fetch_one(pool).await?;

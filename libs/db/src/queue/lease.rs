@@ -22,7 +22,7 @@ use super::{Queue, QueueError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub job_id: Uuid,
-    /// Greater than that of any earlier claim: whoever sees a smaller one is looking at a former owner.
+    /// Greater than that of any earlier claim, so a smaller one belongs to a former owner.
     pub token: i64,
     pub owner: String,
     pub priority: Priority,

@@ -130,7 +130,7 @@ async fn changed_settings_reach_the_running_loop_and_no_other() {
     fake.set(&[("a", 2), ("b", 1)]);
     fake.expect(&["a starts 1", "b starts 1", "a sees 2"]).await;
     fake.settle().await;
-    assert_eq!(fake.log().len(), 3, "told once");
+    assert_eq!(fake.log().len(), 3, "handed over once");
     end(&stop, run).await;
 }
 

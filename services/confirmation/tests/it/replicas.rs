@@ -2,7 +2,7 @@
 
 use confirmation::watch::WatchError;
 use confirmation::worker::{LoopError, Ticked};
-use testkit::{FaultProxy, Hold, Rule, Upset};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 
 use crate::desk::{DEPTH, Desk, native, stranger, tick, tick_until};
 
@@ -59,8 +59,8 @@ async fn a_replica_that_is_stopped_while_a_node_keeps_it_waiting_leaves_the_chai
     desk.settle_in(|settings| settings.nodes = vec![url]).await;
     let (mut one, mut two) = (desk.replica("one"), desk.replica("two"));
     tick(&mut one).await;
-    let hold = Hold::new();
-    node.rule(Rule::on("eth_getBlockByNumber", Upset::Held(hold.clone())));
+    let hold = Gate::new();
+    node.rule(Rule::on("eth_getBlockByNumber", Fault::Held(hold.clone())));
     tokio::select! {
         ticked = one.tick() => panic!("it did not wait: {ticked:?}"),
         () = hold.caught(1) => {}
