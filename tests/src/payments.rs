@@ -77,17 +77,15 @@ impl Customer {
             destination: destination.to_string(),
             ..Default::default()
         };
-        let created = again(|| {
-            let (mut client, request) = (self.requester.clone(), in_trace(request.clone(), traceparent));
-            async move { client.create_withdrawal(request?).await }
-        })
-        .await?;
+        let created = retried(|| async {
+            self.requester.clone().create_withdrawal(in_trace(request.clone(), traceparent)?).await
+        });
+        let created = created.await?;
         let created = created.withdrawal.context("the answer holds no withdrawal")?;
         for (name, key, client) in &self.approvers {
             let request = approval(&created, name, key)?;
-            again(|| {
-                let (mut client, request) = (client.clone(), in_trace(request.clone(), traceparent));
-                async move { client.approve_withdrawal(request?).await }
+            retried(|| async {
+                client.clone().approve_withdrawal(in_trace(request.clone(), traceparent)?).await
             })
             .await?;
         }
@@ -104,12 +102,9 @@ impl Customer {
     }
 
     pub async fn status(&self, id: &str) -> Result<pb::Withdrawal> {
-        let answer = again(|| {
-            let (mut client, id) = (self.requester.clone(), id.to_owned());
-            async move { client.get_withdrawal(pb::GetWithdrawalRequest { id }).await }
-        })
-        .await?;
-        answer.withdrawal.context("the answer holds no withdrawal")
+        let request = pb::GetWithdrawalRequest { id: id.to_owned() };
+        let found = retried(|| async { self.requester.clone().get_withdrawal(request.clone()).await });
+        found.await?.withdrawal.context("the answer holds no withdrawal")
     }
 
     /// Waits until the withdrawal has ended, one way or the other.
@@ -185,22 +180,21 @@ fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::Appr
     })
 }
 
-/// Repeats a call while the service cannot be reached: it is being killed and started again by the test.
-pub async fn again<T, F, Fut>(call: F) -> Result<T>
+/// Repeats a call while the service cannot be reached, because the test kills services and starts them again.
+pub async fn retried<T, F>(call: impl Fn() -> F) -> Result<T>
 where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
     let answer = testkit::wait_for_value("the service to answer", PATIENCE, || async {
         match call().await {
-            Err(status) if passing(&status) => None,
+            Err(status) if is_transient(&status) => None,
             other => Some(other),
         }
     });
     Ok(answer.await?.into_inner())
 }
 
-fn passing(status: &tonic::Status) -> bool {
+fn is_transient(status: &tonic::Status) -> bool {
     use tonic::Code;
     matches!(
         status.code(),

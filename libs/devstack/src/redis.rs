@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::error::Error;
 use crate::process::{Lifetime, StopPlan};
-use crate::server::{Server, Start, is_a_server, made};
+use crate::server::{Server, Start, is_a_server, made, words};
 use crate::tools::{Tool, Tools};
 
 const PART: &str = "redis";
@@ -67,27 +67,12 @@ impl Redis {
 }
 
 fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> {
-    // No configuration file: a system-wide one must not reach a private server.
-    let dir = dir.display().to_string();
-    let port = port.to_string();
     let append = if durable { "yes" } else { "no" };
-    let program = program.display().to_string();
-    let words = [
-        program.as_str(),
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--dir",
-        &dir,
-        "--daemonize",
-        "no",
-        "--save",
-        "",
-        "--appendonly",
-        append,
-    ];
-    words.into_iter().map(str::to_owned).collect()
+    // No configuration file: a system-wide one must not reach a private server.
+    let options = format!("--bind 127.0.0.1 --port {port} --daemonize no --appendonly {append} --save");
+    let mut words = words(program, &options);
+    words.extend([String::new(), "--dir".to_owned(), dir.display().to_string()]);
+    words
 }
 
 async fn ping(port: u16) -> Result<(), String> {

@@ -1,12 +1,13 @@
 //! A server of somebody else's making on one loopback port: how each of them is started, and what all of them can be asked.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, RunAs, StopPlan};
+use crate::process::{Launch, Lifetime, Process, RunAs, StopPlan};
 use crate::wait::until_ready;
 
 /// What differs from server to server, besides its command and its ping.
@@ -74,18 +75,6 @@ impl Server {
         self.port
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -93,10 +82,25 @@ impl Server {
     pub fn into_process(self) -> Process {
         self.process
     }
+}
 
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
+impl Deref for Server {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
     }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// A command line: the program and its options, which are separated by single spaces and hold none themselves.
+pub(crate) fn words(program: &Path, options: &str) -> Vec<String> {
+    std::iter::once(program.display().to_string()).chain(options.split(' ').map(str::to_owned)).collect()
 }
 
 /// The directory, made if it is missing, as an absolute path.

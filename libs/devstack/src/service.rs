@@ -1,7 +1,8 @@
 //! One of Bursar's own services as a process, ready when its gRPC health says SERVING.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,7 +12,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::error::Error;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Launch, Lifetime, Process, StopPlan};
 use crate::wait::until_ready;
 
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
@@ -83,34 +84,8 @@ impl Service {
         &self.options.url
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
     pub fn into_process(self) -> Process {
         self.process
-    }
-
-    /// SIGTERM, drain, then SIGKILL.
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
-    }
-
-    /// SIGKILL: what a crash looks like.
-    pub async fn kill(&mut self) -> Result<(), Error> {
-        self.process.kill().await
     }
 
     /// Stops what is left of it and starts it again in the same way.
@@ -118,6 +93,20 @@ impl Service {
         self.process.stop().await?;
         *self = Service::start(&self.options).await?;
         Ok(())
+    }
+}
+
+impl Deref for Service {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Service {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 

@@ -5,26 +5,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ed25519_dalek::{Signer as _, SigningKey};
 use nix::sys::signal::Signal;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
-use testkit::{Rule, Upset};
-use tests::judge::judge;
-use tests::payments::{Ordered, PATIENCE, again};
+use testkit::Rule;
+use tests::payments::{Ordered, PATIENCE, retried};
 use types::{Address, AddressFormat, PaymentDigest, approval_message};
 
-use crate::support::Scene;
+use crate::support::{SEND, Scene, refusal};
 
-const SEND: &str = "eth_sendRawTransaction";
 /// Tries follow one another at once; bytes are not sent again meanwhile, which would use up refusals that are meant for new ones.
 const HASTY: &[(&str, &str)] = &[
     ("BURSAR_EXECUTION__WORKERS__RESEND_AFTER_MS", "60000"),
     ("BURSAR_EXECUTION__RETRY__WITHDRAWAL__BASE_MS", "100"),
 ];
-
-fn refusal(message: &str) -> Upset {
-    Upset::RpcError { code: -32000, message: message.to_owned() }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made_once() -> Result<()> {
@@ -43,16 +37,15 @@ async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made
     let closed = scene.customer.order("USDT", "1.25").await?;
     scene.customer.completed(&closed.id, PATIENCE).await?;
     let job = scene.job(&closed).await?;
-    let kinds: Vec<ex::AttemptKind> = job.attempts.iter().map(ex::Attempt::kind).collect();
-    let (pay, cancel) = (ex::AttemptKind::Pay, ex::AttemptKind::Cancel);
+    let kinds: Vec<execution_pb::AttemptKind> =
+        job.attempts.iter().map(execution_pb::Attempt::kind).collect();
+    let (pay, cancel) = (execution_pb::AttemptKind::Pay, execution_pb::AttemptKind::Cancel);
     ensure!(kinds == [pay, pay, pay, cancel, pay], "{job:#?}");
     let nonces: Vec<Option<u64>> = job.attempts.iter().map(|attempt| attempt.nonce).collect();
     ensure!(nonces[..4].iter().all(|nonce| *nonce == nonces[0]) && nonces[4] > nonces[0], "{nonces:?}");
     ensure!(job.tries == 1, "{} tries", job.tries);
     ensure!(scene.stack.metric("execution", &["bursar_execution_rejected_transactions_total"]).await? >= 4.0);
-    judge(&scene.stack, &scene.customer, &[replaced, closed]).await?;
-    scene.done();
-    Ok(())
+    scene.judged(&[replaced, closed]).await
 }
 
 /// The approvals of both approvers, valid for so long.
@@ -67,11 +60,7 @@ async fn approve(scene: &Scene, withdrawal: &pb::Withdrawal, valid: Duration) ->
             expires_at: Some(prost_types::Timestamp { seconds: expires, nanos: 0 }),
         };
         let client = IntentServiceClient::new(scene.stack.client("intent", name)?);
-        again(|| {
-            let (mut client, request) = (client.clone(), request.clone());
-            async move { client.approve_withdrawal(request).await }
-        })
-        .await?;
+        retried(|| async { client.clone().approve_withdrawal(request.clone()).await }).await?;
     }
     Ok(expires)
 }
@@ -119,7 +108,5 @@ async fn approvals_that_expired_before_the_signature_are_renewed_and_the_payment
     scene.customer.completed(&other.id, PATIENCE).await?;
     approve(&scene, &created, Duration::from_secs(3600)).await?;
     scene.customer.completed(&created.id, PATIENCE).await?;
-    judge(&scene.stack, &scene.customer, &[order, other]).await?;
-    scene.done();
-    Ok(())
+    scene.judged(&[order, other]).await
 }

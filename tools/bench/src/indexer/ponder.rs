@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::Expected;
-use super::chain::{CHAIN_ID, Emitting};
+use super::chain::{CHAIN_ID, EventChain};
 
 const VERSION: &str = "0.16.10";
 /// The release that ponder asks for is not offered everywhere; this one works with it.
@@ -61,7 +61,7 @@ struct Line {
 }
 
 /// Events a second over its backfill, as it measures itself: without start, and with everything stored at the end.
-pub(super) async fn rate(prefix: &Path, url: &str, chain: &Emitting) -> Result<f64> {
+pub(super) async fn rate(prefix: &Path, url: &str, chain: &EventChain) -> Result<f64> {
     let port = devstack::free_port()?.to_string();
     let mut ponder = Command::new(prefix.join("node_modules/.bin/ponder"));
     ponder.args(["start", "--schema", SCHEMA, "--port", &port, "--log-format", "json"]).current_dir(prefix);

@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("graphile.cjs");
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Deserialize)]
-struct Told {
+struct Figures {
     jobs: f64,
     seconds: f64,
 }
@@ -46,8 +46,9 @@ pub(super) async fn rate(url: &str, style: Style, prefix: &Path, jobs: usize) ->
     // By the environment, because everybody may read a command line.
     node.arg(&script).args([jobs.to_string(), style]).env("DATABASE_URL", url).env("NODE_ENV", "production");
     let said = run(node, "node").await?;
-    let told: Told = serde_json::from_str(said.trim()).with_context(|| format!("no figures in: {said}"))?;
-    Ok(told.jobs / told.seconds)
+    let figures: Figures =
+        serde_json::from_str(said.trim()).with_context(|| format!("no figures in: {said}"))?;
+    Ok(figures.jobs / figures.seconds)
 }
 
 async fn run(mut command: Command, name: &str) -> Result<String> {

@@ -41,7 +41,7 @@ impl Demo {
         for withdrawal in paid.iter().filter(|_| !out.json) {
             let (amount, asset, chain) = (&withdrawal.amount, &withdrawal.asset, &withdrawal.chain);
             output::print(&format!("\nPaying {amount} {asset} on {chain}"))?;
-            tell(&story(connection, withdrawal).await?)?;
+            print_steps(&story(connection, withdrawal).await?)?;
         }
         if out.json {
             let list: Vec<_> = paid.iter().map(summary).collect();
@@ -93,12 +93,8 @@ pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawa
         let update = update?;
         if update.transition.as_ref().is_some_and(|t| is_final(t.to())) {
             let request = pb::GetWithdrawalRequest { id: id.to_owned() };
-            return client
-                .get_withdrawal(request)
-                .await?
-                .into_inner()
-                .withdrawal
-                .context("the withdrawal is gone");
+            let found = client.get_withdrawal(request).await?.into_inner().withdrawal;
+            return found.context("the withdrawal is gone");
         }
     }
     bail!("the watch ended before the withdrawal did")
@@ -126,10 +122,10 @@ async fn story(connection: &Connection, w: &pb::Withdrawal) -> Result<Vec<Step>>
 }
 
 async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Vec<Step>> {
-    use proto::execution::v1 as ex;
+    use proto::execution::v1 as execution_pb;
     let mut execution = connection.execution("auditor")?;
-    let key = ex::get_job_request::Key::WithdrawalId(withdrawal.to_owned());
-    let job = execution.get_job(ex::GetJobRequest { key: Some(key) }).await?.into_inner();
+    let key = execution_pb::get_job_request::Key::WithdrawalId(withdrawal.to_owned());
+    let job = execution.get_job(execution_pb::GetJobRequest { key: Some(key) }).await?.into_inner();
     let job = job.job.context("the answer holds no job")?;
     let mut steps = vec![Step {
         at: moment(job.created_at.as_ref()),
@@ -162,11 +158,14 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
 }
 
 async fn verdict(connection: &Connection, job: &str) -> Result<Option<Step>> {
-    use proto::confirmation::v1 as co;
+    use proto::confirmation::v1 as confirmation_pb;
     let mut confirmation = connection.confirmation("auditor")?;
-    let answer = confirmation.get_watch(co::GetWatchRequest { job_id: job.to_owned() }).await?.into_inner();
+    let answer = confirmation
+        .get_watch(confirmation_pb::GetWatchRequest { job_id: job.to_owned() })
+        .await?
+        .into_inner();
     let Some(watch) = answer.watch else { return Ok(None) };
-    let status = watch.status().as_str_name().trim_start_matches("WATCH_STATUS_").to_lowercase();
+    let status = output::enum_name(watch.status().as_str_name(), "WATCH_STATUS_");
     Ok(watch.finished_at.as_ref().map(|at| Step {
         at: moment(Some(at)),
         service: "confirmation",
@@ -176,7 +175,7 @@ async fn verdict(connection: &Connection, job: &str) -> Result<Option<Step>> {
     }))
 }
 
-fn tell(steps: &[Step]) -> Result<()> {
+fn print_steps(steps: &[Step]) -> Result<()> {
     let rows = steps.iter().map(|s| {
         let block = s.block.map(|b| b.to_string()).unwrap_or_default();
         [s.at.format("%H:%M:%S%.3f").to_string(), s.service.to_owned(), s.what.clone(), block, s.hash.clone()]

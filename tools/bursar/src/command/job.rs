@@ -45,12 +45,10 @@ impl Job {
                 return list(connection, out, &status, &chain, limit).await;
             }
             Action::Show { id } => find(&mut client, &id).await?,
-            Action::Retry { id } => client
-                .retry_job(pb::RetryJobRequest { job_id: id })
-                .await?
-                .into_inner()
-                .job
-                .unwrap_or_default(),
+            Action::Retry { id } => {
+                let request = pb::RetryJobRequest { job_id: id };
+                client.retry_job(request).await?.into_inner().job.unwrap_or_default()
+            }
             Action::Cancel { id, reason } => {
                 let request = pb::CancelJobRequest { job_id: id, reason };
                 client.cancel_job(request).await?.into_inner().job.unwrap_or_default()
@@ -135,8 +133,8 @@ fn show(job: &pb::Job) -> Result<()> {
     output::fields(&rows)?;
     output::print("")?;
     let attempts = job.attempts.iter().map(|a| {
-        let kind = a.kind().as_str_name().trim_start_matches("ATTEMPT_KIND_").to_lowercase();
-        let status = a.status().as_str_name().trim_start_matches("ATTEMPT_STATUS_").to_lowercase();
+        let kind = output::enum_name(a.kind().as_str_name(), "ATTEMPT_KIND_");
+        let status = output::enum_name(a.status().as_str_name(), "ATTEMPT_STATUS_");
         let nonce = a.nonce.map(|n| n.to_string()).unwrap_or_default();
         [
             a.number.to_string(),
@@ -152,7 +150,7 @@ fn show(job: &pb::Job) -> Result<()> {
 }
 
 fn status_name(status: pb::JobStatus) -> String {
-    status.as_str_name().trim_start_matches("JOB_STATUS_").to_lowercase()
+    output::enum_name(status.as_str_name(), "JOB_STATUS_")
 }
 
 fn status_from(text: &str) -> Result<pb::JobStatus> {

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt;
 use crate::approver::ApproverKey;
 use crate::client::{Connection, Intent};
 use crate::output::{self, Output};
-use crate::reconnect::{self, Left};
+use crate::reconnect::{self, Remaining};
 
 #[derive(Debug, Args)]
 pub struct Withdraw {
@@ -229,7 +229,7 @@ async fn watch(connection: &Connection, out: Output, id: String) -> Result<()> {
 }
 
 /// Prints the steps of one stream; nothing is left after the one that ends the withdrawal.
-async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<Left> {
+async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<Remaining> {
     let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: *after_sequence };
     let mut stream = client.watch_withdrawal(request).await?.into_inner();
     while let Some(update) = stream.next().await {
@@ -243,10 +243,10 @@ async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut
             output::print(&format!("{:>3}  {to:<10} {}", step.sequence, step.detail))?;
         }
         if is_final(step.to()) {
-            return Ok(Left::Nothing);
+            return Ok(Remaining::Nothing);
         }
     }
-    Ok(Left::More)
+    Ok(Remaining::More)
 }
 
 fn show(out: Output, withdrawal: Option<pb::Withdrawal>) -> Result<()> {
@@ -279,7 +279,7 @@ fn status_text(w: &pb::Withdrawal) -> String {
 
 /// `WITHDRAWAL_STATUS_QUEUED` reads `queued`.
 pub fn status_name(status: pb::WithdrawalStatus) -> String {
-    status.as_str_name().trim_start_matches("WITHDRAWAL_STATUS_").to_lowercase()
+    output::enum_name(status.as_str_name(), "WITHDRAWAL_STATUS_")
 }
 
 /// Nothing follows these.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use devstack::TronToken;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use serde_json::{Value, json};
 use types::TxHash;
 
@@ -43,12 +43,12 @@ pub fn token_address() -> String {
 pub(super) async fn seed(connection: &Connection, group: &str, node: &str) -> Result<Seed> {
     let wallets = hot_wallets(connection, group, TRON).await?;
     let network_id = network_id(node).await.context("cannot read the first block of the TRON network")?;
-    let chain = ex::Chain {
+    let chain = pb::Chain {
         name: TRON.to_owned(),
-        kind: ex::ChainKind::Tron.into(),
+        kind: pb::ChainKind::Tron.into(),
         network_id,
         nodes: (0..TRON_NODES).map(|number| format!("{node}/nodes/{number}")).collect(),
-        finality: ex::FinalityRule::Chain.into(),
+        finality: pb::FinalityRule::Chain.into(),
         depth: 0,
         dynamic_fees: false,
         max_gas_price: MAX_ENERGY_PRICE.to_owned(),

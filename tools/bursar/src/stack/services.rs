@@ -39,9 +39,9 @@ const TAIL_LINES: usize = 15;
 /// Programs by name.
 pub(super) type Programs = BTreeMap<&'static str, PathBuf>;
 
-/// What services stand on, and the keys they know each other by.
+/// The servers that services need, and the keys they know each other by.
 #[derive(Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct Backends<'a> {
     pub(super) keys: &'a Keys,
     pub(super) databases: BTreeMap<String, String>,
     pub(super) mongodb: String,
@@ -54,25 +54,25 @@ pub(super) async fn start(
     layout: &Layout,
     lifetime: &Lifetime,
     programs: &Programs,
-    ground: &Ground<'_>,
+    backends: &Backends<'_>,
     ports: &mut BTreeMap<String, u16>,
 ) -> Result<Vec<Running>> {
     let mut tries_left = PORT_TRIES;
     loop {
         tries_left -= 1;
-        for name in SERVICES.into_iter().map(str::to_owned).chain(ground.workers.port_names()) {
+        for name in SERVICES.into_iter().map(str::to_owned).chain(backends.workers.port_names()) {
             let port = devstack::claim_port(ports.get(&name).copied())?;
             ports.insert(name, port);
         }
         let held = http_port::claim(layout, ports)?;
         let facts = Facts {
             layout,
-            keys: ground.keys,
-            databases: &ground.databases,
-            mongodb: &ground.mongodb,
-            redis: &ground.redis,
+            keys: backends.keys,
+            databases: &backends.databases,
+            mongodb: &backends.mongodb,
+            redis: &backends.redis,
             ports,
-            workers: &ground.workers,
+            workers: &backends.workers,
         };
         config::write_all(&facts)?;
         migrate(layout, programs).await?;
@@ -196,7 +196,7 @@ async fn migrate_one(layout: &Layout, service: &str, program: &Path) -> Result<(
     let lines: Vec<&str> = said.lines().collect();
     let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
     bail!(
-        "migrating {service} failed ({}); mend the cause, then `bursar up` tries again:\n{tail}",
+        "migrating {service} failed ({}); fix the cause, then `bursar up` tries again:\n{tail}",
         output.status
     )
 }

@@ -268,10 +268,5 @@ pub(crate) fn taken_over(stack: &Stack, id: &str, watched: &str, watched_json: &
 }
 
 async fn call(stack: &Stack, method: &str, params: Value) -> Value {
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let answer = http.post(stack.url("bsc")).json(&body).send().await.unwrap();
-    let mut answer: Value = answer.json().await.unwrap();
-    assert!(answer["error"].is_null(), "{answer}");
-    answer["result"].take()
+    testkit::JsonRpc::new(stack.url("bsc")).unwrap().call(method, params).await.unwrap()
 }
