@@ -124,7 +124,6 @@ async fn settled(
     Ok(())
 }
 
-/// Every job with its attempts.
 pub async fn jobs(execution: &ExecutionServiceClient<rpc::Client>) -> Result<Vec<pb::Job>> {
     let mut jobs = Vec::new();
     let mut page_token = String::new();

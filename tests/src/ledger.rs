@@ -38,7 +38,6 @@ impl Mined {
     }
 }
 
-/// Every transfer of value on the chain.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Values of successful native transfers by receiver (lower case).
@@ -50,7 +49,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Scans from the first block to the newest.
     pub async fn read(node: &str) -> Result<Self> {
         let node = Node::new(node)?;
         let head = number(&node.call("eth_blockNumber", json!([])).await?)?;

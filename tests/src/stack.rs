@@ -20,10 +20,8 @@ use types::Address;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a process is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// One process of the stack, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Part {
     pub url: String,
@@ -36,7 +34,6 @@ pub struct Part {
     pub log: PathBuf,
 }
 
-/// A worker under the orchestrator, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
 struct Worker {
     url: String,
@@ -85,7 +82,6 @@ pub fn bin_dir() -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// What `bursar` prints.
 fn bursar(data: &Path, arguments: &[&str]) -> Result<String> {
     let program = bin_dir()?.join("bursar");
     ensure!(program.exists(), "{} is not built; `make test` builds it first", program.display());
@@ -108,7 +104,6 @@ fn read(dir: &Path) -> Result<File> {
 }
 
 impl Stack {
-    /// Starts everything and waits until it is ready.
     pub fn start() -> Result<Self> {
         Self::start_in(tempfile::Builder::new().prefix("bursar-stack-").tempdir()?)
     }
@@ -139,7 +134,6 @@ impl Stack {
         file.parts.get(name).cloned().with_context(|| format!("stack.json names no {name}"))
     }
 
-    /// What `bursar` prints about this stack.
     pub fn bursar(&self, arguments: &[&str]) -> Result<String> {
         bursar(self.dir(), arguments)
     }
@@ -157,7 +151,6 @@ impl Stack {
         file.databases.get(name).cloned().with_context(|| format!("stack.json names no database {name}"))
     }
 
-    /// A channel to a service in somebody's name.
     pub fn client(&self, service: &str, who: &str) -> Result<Client> {
         let url = self.part(service)?.url;
         let key = locked(&self.file).api_keys.get(who).cloned();
@@ -171,7 +164,6 @@ impl Stack {
         bytes.try_into().ok().context("a seed has 32 bytes")
     }
 
-    /// The file with a service's settings.
     pub fn config(&self, service: &str) -> PathBuf {
         self.dir().join("config").join(format!("{service}.toml"))
     }
@@ -342,7 +334,6 @@ impl Stack {
         Ok(())
     }
 
-    /// Waits until a service says of itself that it serves.
     pub async fn serving(&self, service: &str) -> Result<()> {
         let url = self.part(service)?.url;
         self.serving_at(service, &url).await

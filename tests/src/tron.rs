@@ -27,7 +27,6 @@ pub struct Devnet {
     http: reqwest::Client,
 }
 
-/// Value that moved on the winning branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub txid: String,
@@ -54,7 +53,6 @@ impl Devnet {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// One call of the first node, as its wallet has it.
     pub async fn wallet(&self, call: &str, body: Value) -> Result<Value> {
         let answer = self.http.post(format!("{}/wallet/{call}", self.url)).json(&body).send().await?;
         Ok(answer.json().await?)
@@ -88,7 +86,6 @@ impl Devnet {
         Ok(self.http.get(format!("{}/admin/state", self.url)).send().await?.json().await?)
     }
 
-    /// Waits until so many more blocks are solid.
     pub async fn solidify(&self, blocks: u64) -> Result<()> {
         let solid = async || -> Result<u64> { self.state().await?["solid"].as_u64().context("a number") };
         let wanted = solid().await? + blocks;
@@ -99,7 +96,6 @@ impl Devnet {
         Ok(())
     }
 
-    /// Ids of the payments in the newest blocks.
     pub async fn newest(&self, blocks: u64) -> Result<Vec<String>> {
         let head = self.state().await?["head"].as_u64().context("a number")?;
         let since = (head + 1).saturating_sub(blocks);
@@ -107,7 +103,6 @@ impl Devnet {
         Ok(moved.into_values().flatten().map(|one| one.txid).collect())
     }
 
-    /// Everything that ever moved, by receiver.
     pub async fn moved(&self) -> Result<BTreeMap<String, Vec<Moved>>> {
         self.moved_since(0).await
     }
@@ -164,7 +159,6 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
     }
 }
 
-/// What became of a set of payments.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub completed: usize,
@@ -306,7 +300,6 @@ async fn old_bytes_come_back(devnet: &Devnet, jobs: &[execution_pb::Job]) -> Res
     Ok(())
 }
 
-/// What paid each receiver.
 fn ids(moved: &BTreeMap<String, Vec<Moved>>) -> BTreeMap<&str, Vec<&str>> {
     let each = moved.iter();
     each.map(|(to, moved)| (to.as_str(), moved.iter().map(|one| one.txid.as_str()).collect())).collect()

@@ -19,7 +19,6 @@ fn evidence(line: &str) -> Result<Option<(Vec<&str>, &str)>> {
     Ok(Some((tests, file.trim_end_matches('`'))))
 }
 
-/// Whether a function of that name carries a test's attribute.
 fn is_test(source: &str, name: &str) -> bool {
     let Some(at) = source.find(&format!("fn {name}(")) else { return false };
     let before = &source[..at];

@@ -15,7 +15,7 @@ use tests::crash::{POINTS, die_at_every_step};
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
 use tests::payments::{Customer, Ordered, retried};
-use tests::report::say;
+use tests::report::{from_environment, say};
 use tests::stack::Stack;
 
 /// A customer comes this often while services die.
@@ -95,7 +95,6 @@ async fn withdrawals_are_paid_exactly_once_whatever_dies_at_whichever_step() -> 
     Ok(())
 }
 
-/// Everybody once in random order, then everybody again.
 fn next(waiting: &mut Vec<Victim>, dice: &mut StdRng) -> Option<Victim> {
     if waiting.is_empty() {
         waiting.extend(VICTIMS);
@@ -107,10 +106,6 @@ fn next(waiting: &mut Vec<Victim>, dice: &mut StdRng) -> Option<Victim> {
 /// Withdrawals of the storm unless `BURSAR_STORM` says otherwise, and how many are requested between two kills.
 const STORM: usize = 120;
 const WAVE: usize = 10;
-
-fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// In the way stacks run by default: the orchestrator and the workers under it die like everybody else.
 #[tokio::test(flavor = "multi_thread")]

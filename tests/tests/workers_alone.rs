@@ -16,7 +16,6 @@ const EXECUTION: &str = "[clients.signer-gateway]\nurl = 'http://127.0.0.1:9'\n[
 const CONFIRMATION: &str = "[clients.execution]\nurl = 'http://127.0.0.1:9'\n[clients.intent]\nurl = 'http://127.0.0.1:9'\n\
     [attestation]\nkey = '0707070707070707070707070707070707070707070707070707070707070707'\n";
 
-/// A worker that does not outlive its test.
 struct Alone {
     child: Child,
     listen: String,

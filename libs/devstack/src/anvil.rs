@@ -23,7 +23,6 @@ const STATE_INTERVAL_SECONDS: u32 = 5;
 /// The mnemonic every Ethereum development tool knows: its accounts are rich on a private chain and worthless elsewhere.
 pub const DEV_MNEMONIC: &str = "test test test test test test test test test test test junk";
 
-/// When blocks are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mining {
     /// One block for each transaction, at once.

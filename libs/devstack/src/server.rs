@@ -14,7 +14,6 @@ use crate::wait::until_ready;
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) part: &'static str,
-    /// Where it runs.
     pub(crate) dir: PathBuf,
     pub(crate) log: PathBuf,
     /// Taken or refused when given; a free one is chosen otherwise.
@@ -26,7 +25,6 @@ pub(crate) struct Start {
     pub(crate) ready_limit: Duration,
 }
 
-/// A server that has answered a real request.
 #[derive(Debug)]
 pub struct Server {
     process: Process,

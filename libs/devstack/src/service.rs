@@ -110,7 +110,6 @@ impl DerefMut for Service {
     }
 }
 
-/// Asks `grpc.health.v1.Health/Check` for the server as a whole.
 pub async fn health(url: &str) -> Health {
     let endpoint = match Endpoint::from_shared(url.to_owned()) {
         Ok(endpoint) => endpoint.connect_timeout(HEALTH_LIMIT).timeout(HEALTH_LIMIT),

@@ -19,7 +19,6 @@ const JOURNAL: &str = "chain.journal";
 
 #[derive(Debug, Clone)]
 pub struct TronOptions {
-    /// The `tron-devnet` program.
     pub program: PathBuf,
     pub dir: PathBuf,
     /// Taken or refused when given; a free one is chosen otherwise.
@@ -71,7 +70,6 @@ impl Tron {
         Ok(Tron { server })
     }
 
-    /// The first node.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port())
     }

@@ -114,7 +114,6 @@ async fn what_the_pool_dropped_is_sent_again_unchanged() -> Result<()> {
     Ok(())
 }
 
-/// Every attempt of a job is at one nonce.
 fn at_one_nonce(job: &pb::Job) -> Result<()> {
     let nonces: BTreeSet<Option<u64>> = job.attempts.iter().map(|attempt| attempt.nonce).collect();
     ensure!(nonces.len() == 1, "{} was signed at {nonces:?}", job.id);
@@ -163,7 +162,6 @@ async fn the_original_that_is_mined_after_its_replacement_was_signed_counts() ->
     Ok(())
 }
 
-/// The receipt of a job's only transaction, once it is in a block.
 async fn receipt(scene: &Scene, job: &pb::Job) -> Result<Value> {
     let hash = job.attempts.first().context("it was sent")?.tx_hash.clone();
     let found = testkit::wait_for_value("the payment's receipt", PATIENCE, || async {

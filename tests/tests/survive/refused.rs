@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use ed25519_dalek::{Signer as _, SigningKey};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use proto::execution::v1 as execution_pb;
-use proto::intent::v1 as pb;
-use proto::intent::v1::intent_service_client::IntentServiceClient;
+use proto::execution::v1 as pb;
 use testkit::Rule;
-use tests::payments::{Ordered, PATIENCE, retried};
-use types::{Address, AddressFormat, PaymentDigest, approval_message};
+use tests::payments::PATIENCE;
+use types::{Address, AddressFormat};
 
 use crate::support::{SEND, Scene, refusal};
 
@@ -37,9 +34,8 @@ async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made
     let closed = scene.customer.order("USDT", "1.25").await?;
     scene.customer.completed(&closed.id, PATIENCE).await?;
     let job = scene.job(&closed).await?;
-    let kinds: Vec<execution_pb::AttemptKind> =
-        job.attempts.iter().map(execution_pb::Attempt::kind).collect();
-    let (pay, cancel) = (execution_pb::AttemptKind::Pay, execution_pb::AttemptKind::Cancel);
+    let kinds: Vec<pb::AttemptKind> = job.attempts.iter().map(pb::Attempt::kind).collect();
+    let (pay, cancel) = (pb::AttemptKind::Pay, pb::AttemptKind::Cancel);
     ensure!(kinds == [pay, pay, pay, cancel, pay], "{job:#?}");
     let nonces: Vec<Option<u64>> = job.attempts.iter().map(|attempt| attempt.nonce).collect();
     ensure!(nonces[..4].iter().all(|nonce| *nonce == nonces[0]) && nonces[4] > nonces[0], "{nonces:?}");
@@ -48,65 +44,30 @@ async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made
     scene.judged(&[replaced, closed]).await
 }
 
-/// The approvals of both approvers, valid for so long.
-async fn approve(scene: &Scene, withdrawal: &pb::Withdrawal, valid: Duration) -> Result<i64> {
-    let expires = chrono::Utc::now().timestamp() + i64::try_from(valid.as_secs())?;
-    let digest: PaymentDigest = withdrawal.payment_digest.parse()?;
-    for name in ["approver-1", "approver-2"] {
-        let key = SigningKey::from_bytes(&scene.stack.approver_seed(name)?);
-        let request = pb::ApproveWithdrawalRequest {
-            id: withdrawal.id.clone(),
-            signature: key.sign(&approval_message(digest, name, expires)).to_bytes().to_vec(),
-            expires_at: Some(prost_types::Timestamp { seconds: expires, nanos: 0 }),
-        };
-        let client = IntentServiceClient::new(scene.stack.client("intent", name)?);
-        retried(|| async { client.clone().approve_withdrawal(request.clone()).await }).await?;
-    }
-    Ok(expires)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn approvals_that_expired_before_the_signature_are_renewed_and_the_payment_goes_on() -> Result<()> {
     let scene = Scene::new().await?;
     scene.stack.end("signer-gateway", Signal::SIGTERM)?;
     let destination = Address::from_body(AddressFormat::Evm, rand::random());
-    scene.stack.destinations.note(&destination);
-    let request = pb::CreateWithdrawalRequest {
-        idempotency_key: uuid::Uuid::now_v7().to_string(),
-        user_id: uuid::Uuid::now_v7().to_string(),
-        chain: "bsc".to_owned(),
-        asset: "BNB".to_owned(),
-        amount: "0.001".to_owned(),
-        destination: destination.to_string(),
-        ..Default::default()
-    };
-    let mut requester = IntentServiceClient::new(scene.stack.client("intent", "requester")?);
-    let created = requester.create_withdrawal(request).await?.into_inner();
-    let created = created.withdrawal.context("the answer holds no withdrawal")?;
-    let expires = approve(&scene, &created, Duration::from_secs(5)).await?;
-    scene.customer.blocked(&created.id).await?;
+    let (order, created) = scene.customer.request("bsc", destination, ("BNB", "0.001"), None).await?;
+    let expires = scene.customer.approve(&created, Duration::from_secs(5), None).await?;
+    scene.customer.blocked(&order.id).await?;
     testkit::wait_for("the approvals to expire", PATIENCE, || async {
         chrono::Utc::now().timestamp() > expires
     })
     .await;
     scene.stack.start_again("signer-gateway", &[])?;
     testkit::wait_for("it to say that they have", PATIENCE, || async {
-        let status = scene.customer.status(&created.id).await;
+        let status = scene.customer.status(&order.id).await;
         status.is_ok_and(|found| found.blocked_reason.contains("must be renewed"))
     })
     .await;
-    let order = Ordered {
-        id: created.id.clone(),
-        asset: created.asset.clone(),
-        amount_raw: created.amount_raw.clone(),
-        destination,
-    };
     let job = scene.job(&order).await?;
     ensure!(job.attempts.iter().all(|attempt| attempt.tx_hash.is_empty()), "something was signed: {job:#?}");
     // Others are not held up by it.
     let other = scene.customer.order("BNB", "0.001").await?;
     scene.customer.completed(&other.id, PATIENCE).await?;
-    approve(&scene, &created, Duration::from_secs(3600)).await?;
-    scene.customer.completed(&created.id, PATIENCE).await?;
+    scene.customer.approve(&created, Duration::from_secs(3_600), None).await?;
+    scene.customer.completed(&order.id, PATIENCE).await?;
     scene.judged(&[order, other]).await
 }

@@ -66,7 +66,6 @@ impl Scene {
         pool::change_chain(&self.stack, |chain| chain.bump_after_seconds = 3_600).await
     }
 
-    /// Starts execution again with other settings.
     pub(crate) async fn execution_with(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.stack.replace("execution", settings)?;
         self.stack.serving("execution").await
@@ -91,7 +90,6 @@ impl Scene {
         Ok(found.await)
     }
 
-    /// Waits until execution has stored and sent the bytes of an order.
     pub(crate) async fn sent(&self, order: &Ordered) -> Result<execution_pb::Job> {
         self.job_when(order, "sent", |job| job.status() == execution_pb::JobStatus::Confirming).await
     }
@@ -138,7 +136,6 @@ impl Scene {
         Ok(())
     }
 
-    /// Blocks pass on the node.
     pub(crate) async fn blocks_pass(&self, count: u64) -> Result<()> {
         let until = self.node.height().await? + count;
         testkit::wait_for("blocks to pass", PATIENCE, || async {

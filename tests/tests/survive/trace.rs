@@ -9,7 +9,6 @@ use tests::payments::PATIENCE;
 
 use crate::support::Scene;
 
-/// What each service must have logged within the customer's trace.
 const LOGGED: &[(&str, &[&str])] = &[
     (
         "intent",

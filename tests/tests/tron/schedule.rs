@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tests::payments::Customer;
-use tests::report::say;
+use tests::report::{from_environment, say};
 use tests::stack::Stack;
 use tests::tron::{Devnet, NODES, all_ended, judge, token};
 
@@ -21,10 +21,6 @@ const PAYMENTS: usize = 1_000;
 const SEED: u64 = 1;
 /// Something breaks this often.
 const PACE: Duration = Duration::from_millis(250);
-
-fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// What may go wrong with the answer to a question.
 const ASKED: &[&str] =

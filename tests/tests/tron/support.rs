@@ -18,7 +18,6 @@ use tests::stack::Stack;
 use tests::tron::{Devnet, judge, token, tune};
 use types::{Address, AddressFormat};
 
-/// Customers at the same time.
 const CUSTOMERS: usize = 24;
 /// A customer comes this often while something is being broken.
 const PACE: Duration = Duration::from_millis(400);

@@ -23,7 +23,6 @@ const BATCH: usize = 100;
 /// Accounts that send at the same time, each in the order of its nonces.
 const LANES: u32 = 4;
 
-/// Each lane's batches of raw transactions.
 type Lanes = Vec<Vec<Vec<Vec<u8>>>>;
 
 pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {

@@ -72,7 +72,6 @@ pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<
     ])
 }
 
-/// How requests are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// Each by a call of its own.

@@ -157,7 +157,6 @@ fn say(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Answers one read.
 #[derive(Debug)]
 struct Bare;
 

@@ -21,7 +21,6 @@ const WARM_UP: usize = 250;
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(50);
 
-/// All that have not ended.
 const OPEN: [pb::WithdrawalStatus; 3] =
     [pb::WithdrawalStatus::Pending, pb::WithdrawalStatus::Approved, pb::WithdrawalStatus::Queued];
 

@@ -6,23 +6,19 @@ use anyhow::{Context, Result};
 use prost::Message;
 use prost_reflect::{DynamicMessage, SerializeOptions};
 
-/// What the caller asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     pub json: bool,
 }
 
-/// One message as indented JSON.
 pub fn json<M: Message>(name: &str, message: &M) -> Result<()> {
     print(&serde_json::to_string_pretty(&value(name, message)?)?)
 }
 
-/// One message as a single line of JSON.
 pub fn json_line<M: Message>(name: &str, message: &M) -> Result<()> {
     print(&value(name, message)?.to_string())
 }
 
-/// Several messages as a JSON array.
 pub fn json_list<M: Message>(name: &str, messages: &[M]) -> Result<()> {
     let list = messages.iter().map(|m| value(name, m)).collect::<Result<Vec<_>>>()?;
     print(&serde_json::to_string_pretty(&list)?)

@@ -151,7 +151,6 @@ async fn forget(url: &str, database: &str) -> Result<()> {
     Ok(mongodb::Client::with_uri_str(url).await?.database(database).drop().await?)
 }
 
-/// Reads everything back and compares it with what the chain holds.
 async fn check(url: &str, database: &str, expected: Expected) -> Result<()> {
     let client = mongodb::Client::with_uri_str(url).await?;
     let rows = client.database(database).collection::<Document>("feeEvents");

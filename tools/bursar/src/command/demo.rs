@@ -24,7 +24,7 @@ pub struct Demo {}
 const PAYMENTS: &[(&str, &str, &str)] =
     &[(BSC, "BNB", "0.25"), (BSC, "USDT", "12.5"), (TRON, "TRX", "25"), (TRON, "USDT", "12.5")];
 
-/// One line of the story.
+#[derive(Default)]
 struct Step {
     at: DateTime<Utc>,
     service: &'static str,
@@ -60,7 +60,6 @@ impl Demo {
 async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) -> Result<pb::Withdrawal> {
     let mut requester = connection.intent("requester")?;
     let request = pb::CreateWithdrawalRequest {
-        on_behalf_of: String::new(),
         idempotency_key: format!("demo-{}", uuid::Uuid::now_v7()),
         user_id: uuid::Uuid::now_v7().to_string(),
         chain: chain.to_owned(),
@@ -84,7 +83,6 @@ async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) ->
     })?
 }
 
-/// Follows a withdrawal to its end.
 pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawal> {
     let mut client = connection.intent("requester")?;
     let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: 0 };
@@ -131,8 +129,7 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
         at: moment(job.created_at.as_ref()),
         service: "execution",
         what: format!("job created, paid from {}", job.from_address),
-        hash: String::new(),
-        block: None,
+        ..Step::default()
     }];
     for attempt in job.attempts {
         let nonce = attempt.nonce.map(|n| format!(" with nonce {n}")).unwrap_or_default();
@@ -140,8 +137,7 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
             at: moment(attempt.created_at.as_ref()),
             service: "execution",
             what: format!("attempt {} reserved{nonce}", attempt.number),
-            hash: String::new(),
-            block: None,
+            ..Step::default()
         });
         if attempt.broadcast_at.is_some() {
             steps.push(Step {
@@ -149,7 +145,7 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
                 service: "execution",
                 what: format!("attempt {} broadcast", attempt.number),
                 hash: attempt.tx_hash.clone(),
-                block: None,
+                ..Step::default()
             });
         }
     }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use proto::execution::v1 as pb;
 
-use crate::client::Connection;
+use crate::client::{Connection, pages};
 use crate::output::{self, Output};
 
 #[derive(Debug, Args)]
@@ -80,24 +80,13 @@ async fn list(
 ) -> Result<()> {
     let statuses = status.iter().map(|s| status_from(s).map(i32::from)).collect::<Result<Vec<_>>>()?;
     let mut client = connection.execution("operator")?;
-    let mut jobs: Vec<pb::Job> = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let request = pb::ListJobsRequest {
-            statuses: statuses.clone(),
-            chain: chain.to_owned(),
-            page_size: u32::try_from((limit - jobs.len()).min(500))?,
-            page_token,
-            ..Default::default()
-        };
+    let jobs = pages(limit, async |page_size, page_token| {
+        let (statuses, chain) = (statuses.clone(), chain.to_owned());
+        let request = pb::ListJobsRequest { statuses, chain, page_size, page_token, ..Default::default() };
         let page = client.list_jobs(request).await?.into_inner();
-        jobs.extend(page.jobs);
-        page_token = page.next_page_token;
-        if page_token.is_empty() || jobs.len() >= limit {
-            break;
-        }
-    }
-    jobs.truncate(limit);
+        Ok((page.jobs, page.next_page_token))
+    });
+    let jobs = jobs.await?;
     if out.json {
         return output::json_list("bursar.execution.v1.Job", &jobs);
     }

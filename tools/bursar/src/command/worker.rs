@@ -94,7 +94,6 @@ async fn watch(connection: &Connection, out: Output) -> Result<()> {
     .await
 }
 
-/// One change as a line.
 fn print_change(worker: &pb::Worker, removed: bool, out: Output) -> Result<()> {
     if out.json {
         let mut line = output::value(MESSAGE, worker)?;

@@ -15,7 +15,6 @@ use super::{BSC, BSC_CHAIN_ID, Layout, TRON};
 use crate::approver::ApproverKey;
 use crate::{secrets, seed};
 
-/// The seed of confirmation's attestation key, and the secret that opens the signer's seal.
 const ATTESTATION: &str = "attestation";
 const UNSEAL: &str = "unseal";
 
@@ -69,7 +68,6 @@ impl Facts<'_> {
     }
 }
 
-/// Writes the file of every service.
 pub fn write_all(facts: &Facts<'_>) -> Result<()> {
     let files = [
         ("intent", intent(facts)?),

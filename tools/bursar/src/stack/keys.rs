@@ -24,11 +24,9 @@ pub const PEOPLE: [(&str, &str); 5] = [
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Keys {
-    /// By person.
     pub people: BTreeMap<String, String>,
     /// By service: what it shows to the others.
     pub services: BTreeMap<String, String>,
-    /// By database.
     pub database_passwords: BTreeMap<String, String>,
 }
 
@@ -55,7 +53,6 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The key a service shows to the others.
     pub fn of_service(&self, service: &str) -> String {
         self.services.get(service).cloned().unwrap_or_default()
     }

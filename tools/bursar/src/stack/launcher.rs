@@ -37,7 +37,6 @@ impl Mode {
     }
 }
 
-/// A part that this launcher has started.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) name: String,

@@ -26,7 +26,6 @@ pub const SERVICES: [&str; 6] =
 /// The one with a port of its own for JSON over HTTP.
 const WITH_HTTP: &str = "worker-control";
 
-/// The program of the TRON network.
 pub(super) const DEVNET: &str = "tron-devnet";
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +35,6 @@ const MIGRATE_LIMIT: Duration = Duration::from_secs(120);
 const PORT_TRIES: usize = 3;
 const TAIL_LINES: usize = 15;
 
-/// Programs by name.
 pub(super) type Programs = BTreeMap<&'static str, PathBuf>;
 
 /// The servers that services need, and the keys they know each other by.

@@ -21,7 +21,6 @@ pub(super) const HTTP: &str = "worker-control-http";
 /// Below the time after which the launcher kills a service that does not stop.
 const GRACE_MS: i64 = 10_000;
 
-/// Where workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// Inside the services; killing a service kills its workers
@@ -80,7 +79,6 @@ impl Workers {
     }
 }
 
-/// One worker under the orchestrator.
 #[derive(Debug)]
 struct ConfiguredWorker {
     id: String,

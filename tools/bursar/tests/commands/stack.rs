@@ -53,13 +53,11 @@ impl Stack {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same as JSON.
     pub(crate) fn json(&self, words: &[&str]) -> Value {
         let text = self.text(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("bursar {words:?}: {error}: {text}"))
     }
 
-    /// One JSON object for each line.
     pub(crate) fn json_lines(&self, words: &[&str]) -> Vec<Value> {
         lines(&self.text(&[words, &["--json"]].concat()))
     }
@@ -78,7 +76,6 @@ impl Stack {
         told
     }
 
-    /// Where a part of the stack listens.
     pub(crate) fn url(&self, part: &str) -> String {
         let file = std::fs::read_to_string(self.path("data").join("stack.json")).unwrap();
         let file: Value = serde_json::from_str(&file).unwrap();
