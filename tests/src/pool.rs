@@ -87,7 +87,7 @@ pub async fn nodes(stack: &Stack, nodes: Vec<String>) -> Result<()> {
 pub async fn change_chain(stack: &Stack, change: impl Fn(&mut execution_pb::Chain)) -> Result<()> {
     let client = CatalogueServiceClient::new(stack.client("execution", "operator")?);
     let all = execution_pb::ListChainsRequest::default();
-    let listed = retried(|| async { client.clone().list_chains(all.clone()).await });
+    let listed = retried(|| async { client.clone().list_chains(all).await });
     for mut chain in listed.await?.chains.into_iter().filter(|chain| chain.name == "bsc") {
         change(&mut chain);
         let request = execution_pb::PutChainRequest { chain: Some(chain) };

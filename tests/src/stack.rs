@@ -171,9 +171,7 @@ impl Stack {
     /// The last lines that a part wrote, for a failure's message.
     pub fn tail(&self, name: &str) -> String {
         let log = self.part(name).map(|part| part.log).unwrap_or_default();
-        let text = std::fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+        testkit::tail(&log, 12)
     }
 
     /// `kill -9`, and waits until the process is gone.

@@ -98,8 +98,10 @@ async fn a_worker_alone_shows_its_health_outlives_a_hang_up_and_stops_when_told(
         ensure!(worker.said().contains("worker started"), "{service}: {}", worker.said());
 
         worker.signal(Signal::SIGHUP)?;
-        wait_for("the hang-up to be told", PATIENCE, || async { worker.said().contains("hang-up ignored") })
-            .await;
+        wait_for("the hang-up to be logged", PATIENCE, || async {
+            worker.said().contains("hang-up ignored")
+        })
+        .await;
         worker.is_ready().await;
         ensure!(worker.child.try_wait()?.is_none(), "{service}: {}", worker.said());
 

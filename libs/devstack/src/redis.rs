@@ -52,7 +52,7 @@ impl Redis {
             ready_limit: READY_LIMIT,
         };
         let server =
-            Server::start(start, |port| command(&program, &dir, port, options.durable), ping).await?;
+            Server::start(start, |port| command(&program, &dir, port, options.durable), Self::ping).await?;
         Ok(Redis { server })
     }
 
@@ -62,7 +62,17 @@ impl Redis {
 
     /// Whether a server answers there now; the text says why not.
     pub async fn ping(port: u16) -> Result<(), String> {
-        ping(port).await
+        let text = |error: std::io::Error| error.to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
+        stream.write_all(b"PING\r\n").await.map_err(text)?;
+        let mut answer = [0_u8; 128];
+        let read = stream.read(&mut answer).await.map_err(text)?;
+        // Anything but PONG, such as LOADING, is a server that does not serve yet.
+        if answer[..read].starts_with(b"+PONG") {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
+        }
     }
 }
 
@@ -73,18 +83,4 @@ fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> 
     let mut words = words(program, &options);
     words.extend([String::new(), "--dir".to_owned(), dir.display().to_string()]);
     words
-}
-
-async fn ping(port: u16) -> Result<(), String> {
-    let text = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
-    stream.write_all(b"PING\r\n").await.map_err(text)?;
-    let mut answer = [0_u8; 128];
-    let read = stream.read(&mut answer).await.map_err(text)?;
-    // Anything but PONG, such as LOADING, is a server that does not serve yet.
-    if answer[..read].starts_with(b"+PONG") {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
-    }
 }

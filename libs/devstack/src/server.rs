@@ -1,7 +1,6 @@
 //! A server of somebody else's making on one loopback port: how each of them is started, and what all of them can be asked.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +8,26 @@ use crate::error::Error;
 use crate::port;
 use crate::process::{Launch, Lifetime, Process, RunAs, StopPlan};
 use crate::wait::until_ready;
+
+/// Gives a type everything that one of its fields has.
+macro_rules! derefs_to {
+    ($kind:ident, $field:ident: $target:ty) => {
+        impl std::ops::Deref for $kind {
+            type Target = $target;
+
+            fn deref(&self) -> &$target {
+                &self.$field
+            }
+        }
+
+        impl std::ops::DerefMut for $kind {
+            fn deref_mut(&mut self) -> &mut $target {
+                &mut self.$field
+            }
+        }
+    };
+}
+pub(crate) use derefs_to;
 
 /// What differs from server to server, besides its command and its ping.
 #[derive(Debug)]
@@ -82,19 +101,7 @@ impl Server {
     }
 }
 
-impl Deref for Server {
-    type Target = Process;
-
-    fn deref(&self) -> &Process {
-        &self.process
-    }
-}
-
-impl DerefMut for Server {
-    fn deref_mut(&mut self) -> &mut Process {
-        &mut self.process
-    }
-}
+derefs_to!(Server, process: Process);
 
 /// A command line: the program and its options, which are separated by single spaces and hold none themselves.
 pub(crate) fn words(program: &Path, options: &str) -> Vec<String> {
@@ -110,19 +117,7 @@ pub(crate) fn made(dir: &Path) -> Result<PathBuf, Error> {
 /// Gives a kind of server everything that a [`Server`] has.
 macro_rules! is_a_server {
     ($kind:ident) => {
-        impl std::ops::Deref for $kind {
-            type Target = $crate::server::Server;
-
-            fn deref(&self) -> &$crate::server::Server {
-                &self.server
-            }
-        }
-
-        impl std::ops::DerefMut for $kind {
-            fn deref_mut(&mut self) -> &mut $crate::server::Server {
-                &mut self.server
-            }
-        }
+        $crate::server::derefs_to!($kind, server: $crate::server::Server);
 
         impl From<$kind> for $crate::process::Process {
             fn from(kind: $kind) -> Self {

@@ -1,7 +1,6 @@
 //! One of Bursar's own services as a process, ready when its gRPC health says SERVING.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::error::Error;
 use crate::process::{Launch, Lifetime, Process, StopPlan};
+use crate::server::derefs_to;
 use crate::wait::until_ready;
 
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
@@ -96,19 +96,7 @@ impl Service {
     }
 }
 
-impl Deref for Service {
-    type Target = Process;
-
-    fn deref(&self) -> &Process {
-        &self.process
-    }
-}
-
-impl DerefMut for Service {
-    fn deref_mut(&mut self) -> &mut Process {
-        &mut self.process
-    }
-}
+derefs_to!(Service, process: Process);
 
 pub async fn health(url: &str) -> Health {
     let endpoint = match Endpoint::from_shared(url.to_owned()) {

@@ -1,4 +1,4 @@
-//! Services are replaced while they work: told to end, and old and new side by side.
+//! Services are replaced while they work: ended by SIGTERM, and old and new side by side.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;

@@ -89,7 +89,7 @@ async fn doubled_and_paused(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Told to end under load, a service drains and ends well, and its successor goes on.
+/// A service that gets SIGTERM under load drains and ends well, and its successor goes on.
 async fn replaced(scene: &mut Scene) -> Result<()> {
     let stack = Arc::clone(&scene.stack);
     for service in SERVICES {

@@ -11,7 +11,7 @@ use crate::progress::say;
 /// Between two tries to reach a service that is away.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What is left when a stream has ended well.
+/// Whether anything follows a stream that ended well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remaining {
     /// More will come: the service drained, and another is about to take its place.
@@ -21,21 +21,21 @@ pub enum Remaining {
 
 /// Calls `once` until nothing is left. What it has seen so far is its own to remember, so that it goes on from there.
 pub async fn follow(mut once: impl AsyncFnMut() -> Result<Remaining>) -> Result<()> {
-    // Told once for each outage, not for each try.
-    let mut told = false;
+    // An outage is reported once, not for each try.
+    let mut reported = false;
     loop {
         let began = Instant::now();
         let ended = once().await;
         // What lasted this long had a connection.
-        told &= began.elapsed() < PAUSE;
+        reported &= began.elapsed() < PAUSE;
         match ended {
             Ok(Remaining::Nothing) => return Ok(()),
             Ok(Remaining::More) => {}
             Err(error) if error.downcast_ref().is_some_and(is_broken) => {
-                if !told {
+                if !reported {
                     say(format_args!("trying again: {}", output::explain(&error)));
                 }
-                told = true;
+                reported = true;
             }
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! `bursar up`: starts the stack, and in the foreground stays with it until it is told to stop.
+//! `bursar up`: starts the stack, and in the foreground stays with it until a signal stops it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -62,7 +62,7 @@ pub(super) async fn seed(connection: &Connection, group: &str, node: &str) -> Re
     Ok(Seed { chain, assets, wallets })
 }
 
-/// The last four bytes of the first block's id, by which TRON's networks are told apart.
+/// The last four bytes of the first block's id, which identifies a TRON network.
 async fn network_id(node: &str) -> Result<u64> {
     let http = reqwest::Client::builder().no_proxy().timeout(std::time::Duration::from_secs(10)).build()?;
     let question = json!({ "id_or_num": "0", "detail": false });

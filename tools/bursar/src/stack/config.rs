@@ -273,14 +273,14 @@ mod tests {
         let signer: Table =
             std::fs::read_to_string(layout.config("signer-gateway")).unwrap().parse().unwrap();
         assert_eq!(signer["policy"]["operation_groups"], Value::from(vec![DEVELOPMENT_GROUP]));
-        let told = std::fs::read_to_string(layout.config("workers")).unwrap();
+        let written = std::fs::read_to_string(layout.config("workers")).unwrap();
         let parts = workers.parts(&ports);
         assert_eq!(parts.len(), 5, "{parts:?}");
         for (id, part) in parts {
             let listen = part.url.trim_start_matches("http://");
             assert!(
-                told.contains(&format!("\"{listen}\"")),
-                "{id} is not told to listen on {listen}: {told}"
+                written.contains(&format!("\"{listen}\"")),
+                "{id} does not listen on {listen}: {written}"
             );
         }
     }

@@ -57,7 +57,7 @@ impl Keys {
         self.services.get(service).cloned().unwrap_or_default()
     }
 
-    /// What every service is told about the callers it may meet: name, hash of the key, roles.
+    /// What every service knows about its callers: name, hash of the key, roles.
     pub fn callers(&self) -> Vec<(String, String, String)> {
         let people = PEOPLE.iter().filter_map(|(name, role)| {
             self.people.get(*name).map(|key| ((*name).to_owned(), hash_key(key), (*role).to_owned()))

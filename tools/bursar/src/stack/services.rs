@@ -1,6 +1,6 @@
 //! Finding, migrating and starting the six services.
 //!
-//! Each is a program beside `bursar` itself (or in `BURSAR_BIN_DIR`), told one configuration file.
+//! Each is a program beside `bursar` itself (or in `BURSAR_BIN_DIR`), started with one configuration file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -105,13 +105,9 @@ async fn serve(
             lifetime: lifetime.clone(),
             ready_limit: READY_LIMIT,
         };
-        let step = Step::new(service);
-        let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
-        step.done(format_args!("ready on 127.0.0.1:{port}"));
-        let (name, url) = (options.name.clone(), options.url.clone());
-        let http = ports.get(workers::HTTP).filter(|_| name == WITH_HTTP);
+        let http = ports.get(workers::HTTP).filter(|_| service == WITH_HTTP);
         let http = http.map(|port| format!("http://127.0.0.1:{port}"));
-        anyhow::Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
+        run(layout, options, port, http).await
     };
     let mut running = Vec::new();
     let mut failures = Vec::new();
@@ -149,15 +145,18 @@ pub(super) async fn start_again(
         ready_limit: READY_LIMIT,
     };
     let port = part.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
-    let step = Step::new(name);
-    let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
-    step.done(format_args!("ready on {}", part.url));
-    let (name, url, http) = (name.to_owned(), part.url.clone(), part.http.clone());
-    Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
+    run(layout, options, port, part.http.clone()).await
 }
 
-fn hint(layout: &Layout, name: &str) -> String {
-    format!("{name} did not start (its configuration: {})", layout.config(name).display())
+async fn run(layout: &Layout, options: ServiceOptions, port: u16, http: Option<String>) -> Result<Running> {
+    let step = Step::new(&options.name);
+    let started = Service::start(&options).await;
+    let ServiceOptions { name, url, .. } = options;
+    let process = started.with_context(|| {
+        format!("{name} did not start (its configuration: {})", layout.config(&name).display())
+    })?;
+    step.done(format_args!("ready on 127.0.0.1:{port}"));
+    Ok(Running { name, kind: Kind::Service, url, http, port, process: process.into_process() })
 }
 
 /// Every service's schema, all at once: each has a database of its own.

@@ -64,16 +64,19 @@ impl Stack {
 
     /// What a command says that must fail, in one line and with the same one when JSON is asked for.
     pub(crate) fn refused(&self, words: &[&str]) -> String {
-        let told = [words.to_vec(), [words, &["--json"]].concat()].map(|words| {
+        let printed = [words.to_vec(), [words, &["--json"]].concat()].map(|words| {
             let output = self.command(&words).output().unwrap();
             assert_eq!(output.status.code(), Some(1), "bursar {words:?}: {}", said(&output));
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert!(told.starts_with("error: ") && told.lines().count() == 1, "bursar {words:?}: {told}");
-            told
+            let printed = String::from_utf8(output.stderr).unwrap();
+            assert!(
+                printed.starts_with("error: ") && printed.lines().count() == 1,
+                "bursar {words:?}: {printed}"
+            );
+            printed
         });
-        assert_eq!(told[0], told[1], "bursar {words:?}");
-        let [told, _] = told;
-        told
+        assert_eq!(printed[0], printed[1], "bursar {words:?}");
+        let [printed, _] = printed;
+        printed
     }
 
     pub(crate) fn url(&self, part: &str) -> String {
@@ -145,9 +148,9 @@ impl Running {
     }
 
     fn complaint(&self) -> String {
-        let mut told = String::new();
-        self.child.lock().unwrap().stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        told
+        let mut printed = String::new();
+        self.child.lock().unwrap().stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+        printed
     }
 
     /// Waits for its end, which must be a good one, and gives what it printed.
