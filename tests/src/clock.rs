@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 
 use crate::stack::Stack;
 
-/// A clock that is off.
 #[derive(Debug)]
 pub struct WrongClock {
     library: String,

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
-use proto::signer::v1 as sg;
+use proto::signer::v1 as signer_pb;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
 
 use crate::ledger::{Ledger, Node};
-use crate::payments::{Customer, Ordered, again};
+use crate::payments::{Customer, Ordered, retried};
 use crate::stack::{Stack, metric_at};
 
 /// Two services learn of a final payment one after the other; a message of a killed one waits for its lease.
@@ -57,7 +57,7 @@ pub async fn judge_but(
         as_the_chain_says(job, &ledger)?;
         known.extend(job.attempts.iter().map(|attempt| attempt.tx_hash.to_lowercase()));
     }
-    let lanes = execution.list_lanes(ex::ListLanesRequest::default()).await?.into_inner().lanes;
+    let lanes = execution.list_lanes(pb::ListLanesRequest::default()).await?.into_inner().lanes;
     let own: BTreeSet<String> = lanes.iter().map(|lane| lane.address.to_lowercase()).collect();
     for sent in own.iter().flat_map(|wallet| ledger.sent_by(wallet)) {
         if expected.foreign.contains(&sent.hash) {
@@ -70,11 +70,11 @@ pub async fn judge_but(
         ensure!(ordered || !sent.succeeded, "{hash} of {from} pays {receiver}, which nobody asked for");
     }
     for order in orders {
-        let told = customer.status(&order.id).await?;
-        let paid = ledger.transaction(&told.final_tx_hash);
-        let paid = paid.with_context(|| format!("{} names {:?}", order.id, told.final_tx_hash))?;
+        let shown = customer.status(&order.id).await?;
+        let paid = ledger.transaction(&shown.final_tx_hash);
+        let paid = paid.with_context(|| format!("{} names {:?}", order.id, shown.final_tx_hash))?;
         ensure!(paid.succeeded, "{} was completed by {}, which failed", order.id, paid.hash);
-        ensure!(paid.block == told.final_block, "{} names another block", order.id);
+        ensure!(paid.block == shown.final_block, "{} names another block", order.id);
     }
     unbroken(stack).await?;
     Ok(ledger)
@@ -83,7 +83,7 @@ pub async fn judge_but(
 /// The signer's log holds together, and no service has given a message up.
 pub async fn unbroken(stack: &Stack) -> Result<()> {
     let mut signer = SignerServiceClient::new(stack.client("signer-gateway", "auditor")?);
-    let mut part = sg::VerifyAuditRequest::default();
+    let mut part = signer_pb::VerifyAuditRequest::default();
     loop {
         let audit = signer.verify_audit(part.clone()).await?.into_inner();
         let (bad, problem) = (audit.first_bad_sequence, audit.problem);
@@ -102,16 +102,16 @@ async fn settled(
     expected: &Expected,
 ) -> Result<()> {
     let node = Node::new(node)?;
-    let mut open = vec![ex::JobStatus::Pending, ex::JobStatus::Processing, ex::JobStatus::Confirming];
+    let mut open = vec![pb::JobStatus::Pending, pb::JobStatus::Processing, pb::JobStatus::Confirming];
     if !expected.parked {
-        open.push(ex::JobStatus::Parked);
+        open.push(pb::JobStatus::Parked);
     }
     let open: Vec<i32> = open.into_iter().map(i32::from).collect();
     testkit::wait_for("every job to end and every lane to close", SETTLING, || async {
         let mut client = execution.clone();
-        let request = ex::ListJobsRequest { statuses: open.clone(), ..Default::default() };
+        let request = pb::ListJobsRequest { statuses: open.clone(), ..Default::default() };
         let Ok(jobs) = client.list_jobs(request).await else { return false };
-        let Ok(lanes) = client.list_lanes(ex::ListLanesRequest::default()).await else { return false };
+        let Ok(lanes) = client.list_lanes(pb::ListLanesRequest::default()).await else { return false };
         for lane in lanes.into_inner().lanes {
             let used = node.nonce(&lane.address).await.unwrap_or_default();
             if !lane.halted_reason.is_empty() || !lane.open_nonces.is_empty() || used != lane.next_nonce {
@@ -124,20 +124,14 @@ async fn settled(
     Ok(())
 }
 
-/// Every job with its attempts.
-pub async fn jobs(execution: &ExecutionServiceClient<rpc::Client>) -> Result<Vec<ex::Job>> {
+pub async fn jobs(execution: &ExecutionServiceClient<rpc::Client>) -> Result<Vec<pb::Job>> {
     let mut jobs = Vec::new();
     let mut page_token = String::new();
     loop {
-        let page = again(|| {
-            let mut client = execution.clone();
-            let request =
-                ex::ListJobsRequest { page_size: 500, page_token: page_token.clone(), ..Default::default() };
-            async move { client.list_jobs(request).await }
-        })
-        .await?;
+        let request = pb::ListJobsRequest { page_size: 500, page_token, ..Default::default() };
+        let page = retried(|| async { execution.clone().list_jobs(request.clone()).await }).await?;
         for job in page.jobs {
-            jobs.push(job_of(execution, ex::get_job_request::Key::JobId(job.id)).await?);
+            jobs.push(job_of(execution, pb::get_job_request::Key::JobId(job.id)).await?);
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -149,21 +143,19 @@ pub async fn jobs(execution: &ExecutionServiceClient<rpc::Client>) -> Result<Vec
 /// One job with its attempts.
 pub async fn job_of(
     execution: &ExecutionServiceClient<rpc::Client>,
-    key: ex::get_job_request::Key,
-) -> Result<ex::Job> {
-    let answer = again(|| {
-        let (mut client, key) = (execution.clone(), key.clone());
-        async move { client.get_job(ex::GetJobRequest { key: Some(key) }).await }
-    });
-    answer.await?.job.context("the answer holds no job")
+    key: pb::get_job_request::Key,
+) -> Result<pb::Job> {
+    let request = pb::GetJobRequest { key: Some(key) };
+    let found = retried(|| async { execution.clone().get_job(request.clone()).await });
+    found.await?.job.context("the answer holds no job")
 }
 
-fn one_nonce(job: &ex::Job, owners: &mut BTreeMap<(String, u64), String>) -> Result<()> {
-    use ex::AttemptStatus as S;
+fn one_nonce(job: &pb::Job, owners: &mut BTreeMap<(String, u64), String>) -> Result<()> {
+    use pb::AttemptStatus as S;
     let stored = job.attempts.iter().filter(|attempt| !attempt.tx_hash.is_empty());
     // What was proven void or ended without effect has given its nonce up, and a cancellation pays nobody.
     let live = stored.clone().filter(|attempt| {
-        attempt.kind() == ex::AttemptKind::Pay && !matches!(attempt.status(), S::Void | S::Reverted)
+        attempt.kind() == pb::AttemptKind::Pay && !matches!(attempt.status(), S::Void | S::Reverted)
     });
     let nonces: BTreeSet<u64> = live.filter_map(|attempt| attempt.nonce).collect();
     ensure!(nonces.len() <= 1, "job {} was signed at the nonces {nonces:?}", job.id);
@@ -176,24 +168,24 @@ fn one_nonce(job: &ex::Job, owners: &mut BTreeMap<(String, u64), String>) -> Res
     Ok(())
 }
 
-fn as_the_chain_says(job: &ex::Job, ledger: &Ledger) -> Result<()> {
+fn as_the_chain_says(job: &pb::Job, ledger: &Ledger) -> Result<()> {
     let landed: Vec<_> = job
         .attempts
         .iter()
         .filter_map(|attempt| Some((attempt, ledger.transaction(&attempt.tx_hash)?)))
         .collect();
     let pays =
-        landed.iter().filter(|(attempt, tx)| attempt.kind() == ex::AttemptKind::Pay && tx.succeeded).count();
+        landed.iter().filter(|(attempt, tx)| attempt.kind() == pb::AttemptKind::Pay && tx.succeeded).count();
     match job.status() {
-        ex::JobStatus::Confirmed => {
+        pb::JobStatus::Confirmed => {
             let (_, tx) = landed
                 .iter()
                 .find(|(attempt, _)| attempt.tx_hash == job.tx_hash)
                 .with_context(|| format!("job {} is confirmed by {:?}", job.id, job.tx_hash))?;
             ensure!(tx.succeeded, "job {} is confirmed by a transaction that failed", job.id);
         }
-        ex::JobStatus::Failed => ensure!(pays == 0, "job {} is called failed and was paid", job.id),
-        ex::JobStatus::Parked => {
+        pb::JobStatus::Failed => ensure!(pays == 0, "job {} is called failed and was paid", job.id),
+        pb::JobStatus::Parked => {
             ensure!(!job.error.is_empty(), "job {} is parked without a reason", job.id);
         }
         other => anyhow::bail!("job {} is still {}", job.id, other.as_str_name()),

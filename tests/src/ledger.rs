@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use testkit::JsonRpc;
 
 use crate::payments::Ordered;
 
@@ -14,11 +15,10 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 const TRANSFER_CALL: &str = "0xa9059cbb";
 const SCANNED_AT_ONCE: u64 = 500;
 
-/// A transaction of the chain, whoever sent it.
+/// A transaction of the chain, whoever sent it. Hashes and addresses are in lower case.
 #[derive(Debug, Clone)]
 pub struct Mined {
     pub hash: String,
-    /// Lower case.
     pub from: String,
     pub to: String,
     pub nonce: u64,
@@ -38,19 +38,17 @@ impl Mined {
     }
 }
 
-/// Every transfer of value on the chain.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Values of successful native transfers by receiver (lower case).
     native: BTreeMap<String, Vec<u128>>,
     /// Values of token transfers by receiver, whatever the token.
     token: BTreeMap<String, Vec<u128>>,
-    /// Every transaction by its hash.
+    /// By hash.
     mined: BTreeMap<String, Mined>,
 }
 
 impl Ledger {
-    /// Scans from the first block to the newest.
     pub async fn read(node: &str) -> Result<Self> {
         let node = Node::new(node)?;
         let head = number(&node.call("eth_blockNumber", json!([])).await?)?;
@@ -105,11 +103,10 @@ impl Ledger {
 
     /// Transfers to a payment's own destination, in its asset.
     pub fn transfers(&self, payment: &Ordered) -> &[u128] {
-        let book = if payment.asset == "BNB" { &self.native } else { &self.token };
-        book.get(&payment.destination.to_string().to_lowercase()).map_or(&[], Vec::as_slice)
+        let transfers = if payment.asset == "BNB" { &self.native } else { &self.token };
+        transfers.get(&payment.destination.to_string().to_lowercase()).map_or(&[], Vec::as_slice)
     }
 
-    /// A transaction by its hash.
     pub fn transaction(&self, hash: &str) -> Option<&Mined> {
         self.mined.get(&hash.to_lowercase())
     }
@@ -128,11 +125,7 @@ impl Ledger {
             let expected: u128 = payment.amount_raw.parse()?;
             let found = self.transfers(payment);
             ensure!(found.len() < 2, "withdrawal {} was paid {} times", payment.id, found.len());
-            ensure!(
-                found == [expected],
-                "withdrawal {} of {expected}: the chain shows {found:?}",
-                payment.id
-            );
+            ensure!(found == [expected], "{} of {expected}: the chain shows {found:?}", payment.id);
         }
         Ok(())
     }
@@ -147,31 +140,22 @@ impl Ledger {
     }
 }
 
-/// A node spoken to directly.
+/// The development node.
 #[derive(Debug, Clone)]
-pub struct Node {
-    url: String,
-    http: reqwest::Client,
-}
+pub struct Node(JsonRpc);
 
 impl Node {
     pub fn new(url: &str) -> Result<Self> {
-        let http =
-            reqwest::Client::builder().no_proxy().timeout(std::time::Duration::from_secs(20)).build()?;
-        Ok(Self { url: url.to_owned(), http })
+        Ok(Self(JsonRpc::new(url)?))
     }
 
     /// `127.0.0.1:port`, as the target of a fault proxy.
     pub fn address(&self) -> String {
-        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+        self.0.url().trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
-    /// One JSON-RPC call that must succeed.
     pub async fn call(&self, method: &str, params: Value) -> Result<Value> {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        let mut answer: Value = self.http.post(&self.url).json(&body).send().await?.json().await?;
-        ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-        Ok(answer["result"].take())
+        Ok(self.0.call(method, params).await?)
     }
 
     pub async fn height(&self) -> Result<u64> {
@@ -187,13 +171,13 @@ impl Node {
         self.call("anvil_mine", json!([format!("{blocks:#x}")])).await.map(drop)
     }
 
-    /// Blocks come only when asked for.
+    /// From now on a block is made only by `mine`.
     pub async fn stop_mining(&self) -> Result<()> {
         self.call("evm_setAutomine", json!([false])).await?;
         self.call("evm_setIntervalMining", json!([0])).await.map(drop)
     }
 
-    /// Blocks come every second, as the development stack has them.
+    /// One block every second, as in the development stack.
     pub async fn resume_mining(&self) -> Result<()> {
         self.call("evm_setIntervalMining", json!([1])).await.map(drop)
     }
@@ -201,14 +185,7 @@ impl Node {
     /// Sends from one of the node's own unlocked accounts and waits for its block; the receipt.
     pub async fn send(&self, transaction: Value) -> Result<Value> {
         let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
-        let what = format!("a block with {hash}");
-        let receipt = testkit::wait_for_value(&what, crate::stack::PATIENCE, || async {
-            let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await;
-            receipt.ok().filter(|receipt| !receipt.is_null())
-        });
-        let receipt = receipt.await;
-        ensure!(receipt["status"] == "0x1", "transaction {hash} reverted");
-        Ok(receipt)
+        Ok(self.0.receipt(&hash, crate::stack::PATIENCE).await?)
     }
 }
 

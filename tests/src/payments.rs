@@ -15,6 +15,8 @@ use crate::stack::{Destinations, Stack};
 /// Long enough for leases to run out on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
+const VALID: Duration = Duration::from_secs(3_600);
+
 /// A withdrawal under way, with a destination that no other payment has.
 #[derive(Debug, Clone)]
 pub struct Ordered {
@@ -24,7 +26,6 @@ pub struct Ordered {
     pub destination: Address,
 }
 
-/// Requests and approves withdrawals on one stack.
 #[derive(Debug, Clone)]
 pub struct Customer {
     requester: IntentServiceClient<Client>,
@@ -64,9 +65,22 @@ impl Customer {
         &self,
         chain: &str,
         destination: Address,
-        (asset, amount): (&str, &str),
+        payment: (&str, &str),
         traceparent: Option<&str>,
     ) -> Result<Ordered> {
+        let (order, created) = self.request(chain, destination, payment, traceparent).await?;
+        self.approve(&created, VALID, traceparent).await?;
+        Ok(order)
+    }
+
+    /// Requests a withdrawal that nobody has approved yet.
+    pub async fn request(
+        &self,
+        chain: &str,
+        destination: Address,
+        (asset, amount): (&str, &str),
+        traceparent: Option<&str>,
+    ) -> Result<(Ordered, pb::Withdrawal)> {
         self.destinations.note(&destination);
         let request = pb::CreateWithdrawalRequest {
             idempotency_key: uuid::Uuid::now_v7().to_string(),
@@ -77,21 +91,30 @@ impl Customer {
             destination: destination.to_string(),
             ..Default::default()
         };
-        let created = again(|| {
-            let (mut client, request) = (self.requester.clone(), in_trace(request.clone(), traceparent));
-            async move { client.create_withdrawal(request?).await }
-        })
-        .await?;
-        let created = created.withdrawal.context("the answer holds no withdrawal")?;
+        let created = retried(|| async {
+            self.requester.clone().create_withdrawal(in_trace(request.clone(), traceparent)?).await
+        });
+        let created = created.await?.withdrawal.context("the answer holds no withdrawal")?;
+        let [id, asset, amount_raw] = [&created.id, &created.asset, &created.amount_raw].map(String::clone);
+        Ok((Ordered { id, asset, amount_raw, destination }, created))
+    }
+
+    /// The approvals of both approvers; returns when they expire.
+    pub async fn approve(
+        &self,
+        withdrawal: &pb::Withdrawal,
+        valid: Duration,
+        traceparent: Option<&str>,
+    ) -> Result<i64> {
+        let expires = chrono::Utc::now().timestamp() + i64::try_from(valid.as_secs())?;
         for (name, key, client) in &self.approvers {
-            let request = approval(&created, name, key)?;
-            again(|| {
-                let (mut client, request) = (client.clone(), in_trace(request.clone(), traceparent));
-                async move { client.approve_withdrawal(request?).await }
+            let request = approval(withdrawal, name, key, expires)?;
+            retried(|| async {
+                client.clone().approve_withdrawal(in_trace(request.clone(), traceparent)?).await
             })
             .await?;
         }
-        Ok(Ordered { id: created.id, asset: created.asset, amount_raw: created.amount_raw, destination })
+        Ok(expires)
     }
 
     /// So many at once, half of them in the native asset and half in a token.
@@ -104,12 +127,9 @@ impl Customer {
     }
 
     pub async fn status(&self, id: &str) -> Result<pb::Withdrawal> {
-        let answer = again(|| {
-            let (mut client, id) = (self.requester.clone(), id.to_owned());
-            async move { client.get_withdrawal(pb::GetWithdrawalRequest { id }).await }
-        })
-        .await?;
-        answer.withdrawal.context("the answer holds no withdrawal")
+        let request = pb::GetWithdrawalRequest { id: id.to_owned() };
+        let found = retried(|| async { self.requester.clone().get_withdrawal(request.clone()).await });
+        found.await?.withdrawal.context("the answer holds no withdrawal")
     }
 
     /// Waits until the withdrawal has ended, one way or the other.
@@ -168,7 +188,12 @@ fn in_trace<T>(message: T, traceparent: Option<&str>) -> Result<tonic::Request<T
     Ok(request)
 }
 
-fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::ApproveWithdrawalRequest> {
+fn approval(
+    w: &pb::Withdrawal,
+    name: &str,
+    key: &SigningKey,
+    expires: i64,
+) -> Result<pb::ApproveWithdrawalRequest> {
     let (chain, asset) = (w.chain.parse()?, w.asset.parse()?);
     let digest = PaymentDigest::compute(&Payment {
         id: w.id.parse()?,
@@ -177,7 +202,6 @@ fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::Appr
         destination: &w.destination.parse()?,
         amount: w.amount_raw.parse()?,
     });
-    let expires = chrono::Utc::now().timestamp() + 3600;
     Ok(pb::ApproveWithdrawalRequest {
         id: w.id.clone(),
         signature: key.sign(&approval_message(digest, name, expires)).to_bytes().to_vec(),
@@ -185,22 +209,21 @@ fn approval(w: &pb::Withdrawal, name: &str, key: &SigningKey) -> Result<pb::Appr
     })
 }
 
-/// Repeats a call while the service cannot be reached: it is being killed and started again by the test.
-pub async fn again<T, F, Fut>(call: F) -> Result<T>
+/// Repeats a call while the service cannot be reached, because the test kills services and starts them again.
+pub async fn retried<T, F>(call: impl Fn() -> F) -> Result<T>
 where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
     let answer = testkit::wait_for_value("the service to answer", PATIENCE, || async {
         match call().await {
-            Err(status) if passing(&status) => None,
+            Err(status) if is_transient(&status) => None,
             other => Some(other),
         }
     });
     Ok(answer.await?.into_inner())
 }
 
-fn passing(status: &tonic::Status) -> bool {
+fn is_transient(status: &tonic::Status) -> bool {
     use tonic::Code;
     matches!(
         status.code(),

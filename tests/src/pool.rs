@@ -1,4 +1,4 @@
-//! Stacks that tests hand on to each other: starting one costs more than most tests do with it.
+//! Stacks that tests pass on to each other, because starting one costs more than most tests do with it.
 //!
 //! Invariants: a stack serves one test at a time; one that was not handed on in good order is thrown away; none outlives the last test that runs.
 
@@ -7,52 +7,51 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use proto::confirmation::v1 as co;
+use proto::confirmation::v1 as confirmation_pb;
 use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 
-use crate::payments::{PATIENCE, again};
+use crate::payments::{PATIENCE, retried};
 use crate::stack::Stack;
 
 /// After how long without a block the development chain's payments are raised.
 pub const BUMP_AFTER_SECONDS: u32 = 30;
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct Pool {
     idle: Vec<Stack>,
     /// Tests that hold or await a stack.
     active: usize,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf { idle: Vec::new(), active: 0 });
+static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), active: 0 });
 
-fn shelf() -> MutexGuard<'static, Shelf> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stack on loan.
+/// A stack that one test holds.
 #[derive(Debug)]
-pub struct Borrowed {
+pub struct PooledStack {
     stack: Option<Stack>,
-    /// Whether another test may have it.
-    is_well: bool,
+    is_reusable: bool,
 }
 
 /// A stack that works: one that an earlier test left, or a new one.
-pub async fn stack() -> Result<Borrowed> {
+pub async fn stack() -> Result<PooledStack> {
     let idle = {
-        let mut shelf = shelf();
-        shelf.active += 1;
-        shelf.idle.pop()
+        let mut pool = pool();
+        pool.active += 1;
+        pool.idle.pop()
     };
-    // Made before anything can fail: its end counts the test out again.
-    let mut borrowed = Borrowed { stack: idle, is_well: false };
-    match &borrowed.stack {
+    // Made before anything can fail, because its drop ends the test's count.
+    let mut pooled = PooledStack { stack: idle, is_reusable: false };
+    match &pooled.stack {
         Some(stack) => restore(stack).await?,
-        None => borrowed.stack = Some(Stack::start()?),
+        None => pooled.stack = Some(Stack::start()?),
     }
-    Ok(borrowed)
+    Ok(pooled)
 }
 
 /// Undoes what tests change: services with faults in their environment, and the chain in the catalogue.
@@ -72,7 +71,9 @@ pub async fn nodes(stack: &Stack, nodes: Vec<String>) -> Result<()> {
     change_chain(stack, |chain| chain.nodes.clone_from(&nodes)).await?;
     let client = ConfirmationServiceClient::new(stack.client("confirmation", "operator")?);
     testkit::wait_for("confirmation to follow the nodes of the catalogue", PATIENCE, || async {
-        let Ok(answer) = client.clone().list_heads(co::ListHeadsRequest {}).await else { return false };
+        let Ok(answer) = client.clone().list_heads(confirmation_pb::ListHeadsRequest {}).await else {
+            return false;
+        };
         let heads = answer.into_inner().heads;
         let used = heads.iter().filter(|head| head.chain == "bsc").flat_map(|head| &head.nodes);
         let used: BTreeSet<&str> = used.map(|node| node.node.trim_end_matches('/')).collect();
@@ -82,58 +83,53 @@ pub async fn nodes(stack: &Stack, nodes: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Changes the catalogue's word on the development chain.
-pub async fn change_chain(stack: &Stack, change: impl Fn(&mut ex::Chain)) -> Result<()> {
+/// Changes the development chain in the catalogue.
+pub async fn change_chain(stack: &Stack, change: impl Fn(&mut execution_pb::Chain)) -> Result<()> {
     let client = CatalogueServiceClient::new(stack.client("execution", "operator")?);
-    let listed = again(|| {
-        let mut client = client.clone();
-        async move { client.list_chains(ex::ListChainsRequest::default()).await }
-    });
+    let all = execution_pb::ListChainsRequest::default();
+    let listed = retried(|| async { client.clone().list_chains(all).await });
     for mut chain in listed.await?.chains.into_iter().filter(|chain| chain.name == "bsc") {
         change(&mut chain);
-        again(|| {
-            let (mut client, chain) = (client.clone(), chain.clone());
-            async move { client.put_chain(ex::PutChainRequest { chain: Some(chain) }).await }
-        })
-        .await?;
+        let request = execution_pb::PutChainRequest { chain: Some(chain) };
+        retried(|| async { client.clone().put_chain(request.clone()).await }).await?;
     }
     Ok(())
 }
 
-impl Borrowed {
+impl PooledStack {
     /// The test has passed and leaves nothing behind that the next one would trip over.
     pub fn hand_on(mut self) {
-        self.is_well = true;
+        self.is_reusable = true;
     }
 }
 
-impl Deref for Borrowed {
+impl Deref for PooledStack {
     type Target = Stack;
 
     fn deref(&self) -> &Stack {
         match &self.stack {
             Some(stack) => stack,
-            None => unreachable!("a loan holds its stack until it ends"),
+            None => unreachable!("a pooled stack is held until it is dropped"),
         }
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for PooledStack {
     fn drop(&mut self) {
-        let mut over = Vec::new();
+        let mut discarded = Vec::new();
         {
-            let mut shelf = shelf();
-            shelf.active -= 1;
+            let mut pool = pool();
+            pool.active -= 1;
             match self.stack.take() {
-                Some(stack) if self.is_well => shelf.idle.push(stack),
-                Some(stack) => over.push(stack),
+                Some(stack) if self.is_reusable => pool.idle.push(stack),
+                Some(stack) => discarded.push(stack),
                 None => {}
             }
-            if shelf.active == 0 {
-                over.append(&mut shelf.idle);
+            if pool.active == 0 {
+                discarded.append(&mut pool.idle);
             }
         }
-        // Stopping takes seconds; not under the lock.
-        drop(over);
+        // Stopping takes seconds and must not happen under the lock.
+        drop(discarded);
     }
 }

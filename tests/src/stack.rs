@@ -20,10 +20,8 @@ use types::Address;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// How often a process is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// One process of the stack, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Part {
     pub url: String,
@@ -36,7 +34,6 @@ pub struct Part {
     pub log: PathBuf,
 }
 
-/// A worker under the orchestrator, as `stack.json` records it.
 #[derive(Debug, Clone, Deserialize)]
 struct Worker {
     url: String,
@@ -57,12 +54,12 @@ pub struct Destinations(Arc<Mutex<BTreeSet<String>>>);
 
 impl Destinations {
     pub fn note(&self, destination: &Address) {
-        held(&self.0).insert(destination.to_string().to_lowercase());
+        locked(&self.0).insert(destination.to_string().to_lowercase());
     }
 
     /// Whether anybody asked for a payment to this address, written in lower case.
     pub fn hold(&self, address: &str) -> bool {
-        held(&self.0).contains(address)
+        locked(&self.0).contains(address)
     }
 }
 
@@ -85,7 +82,6 @@ pub fn bin_dir() -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// What `bursar` prints.
 fn bursar(data: &Path, arguments: &[&str]) -> Result<String> {
     let program = bin_dir()?.join("bursar");
     ensure!(program.exists(), "{} is not built; `make test` builds it first", program.display());
@@ -108,12 +104,11 @@ fn read(dir: &Path) -> Result<File> {
 }
 
 impl Stack {
-    /// Starts everything and waits until it is ready.
     pub fn start() -> Result<Self> {
         Self::start_in(tempfile::Builder::new().prefix("bursar-stack-").tempdir()?)
     }
 
-    /// Starts everything in a directory that the test has prepared.
+    /// As [`Stack::start`], in a directory that the test has prepared.
     pub fn start_in(dir: tempfile::TempDir) -> Result<Self> {
         Self::start_with(dir, "inline")
     }
@@ -135,32 +130,30 @@ impl Stack {
     }
 
     pub fn part(&self, name: &str) -> Result<Part> {
-        let file = held(&self.file);
+        let file = locked(&self.file);
         file.parts.get(name).cloned().with_context(|| format!("stack.json names no {name}"))
     }
 
-    /// What `bursar` prints about this stack.
     pub fn bursar(&self, arguments: &[&str]) -> Result<String> {
         bursar(self.dir(), arguments)
     }
 
     /// Where a worker shows its health and metrics.
     pub fn worker_url(&self, id: &str) -> Result<String> {
-        let file = held(&self.file);
+        let file = locked(&self.file);
         let worker = file.workers.get(id).with_context(|| format!("stack.json names no worker {id}"))?;
         Ok(worker.url.clone())
     }
 
     /// Where a service keeps its data, as the role that owns it.
     pub fn database(&self, name: &str) -> Result<String> {
-        let file = held(&self.file);
+        let file = locked(&self.file);
         file.databases.get(name).cloned().with_context(|| format!("stack.json names no database {name}"))
     }
 
-    /// A channel to a service in somebody's name.
     pub fn client(&self, service: &str, who: &str) -> Result<Client> {
         let url = self.part(service)?.url;
-        let key = held(&self.file).api_keys.get(who).cloned();
+        let key = locked(&self.file).api_keys.get(who).cloned();
         let key = key.with_context(|| format!("stack.json has no key of {who}"))?;
         Ok(connect_lazy(&ClientConfig::new(url).with_key(Secret::new(key)))?)
     }
@@ -171,7 +164,6 @@ impl Stack {
         bytes.try_into().ok().context("a seed has 32 bytes")
     }
 
-    /// The file with a service's settings.
     pub fn config(&self, service: &str) -> PathBuf {
         self.dir().join("config").join(format!("{service}.toml"))
     }
@@ -179,9 +171,7 @@ impl Stack {
     /// The last lines that a part wrote, for a failure's message.
     pub fn tail(&self, name: &str) -> String {
         let log = self.part(name).map(|part| part.log).unwrap_or_default();
-        let text = std::fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(12)..].join("\n")
+        testkit::tail(&log, 12)
     }
 
     /// `kill -9`, and waits until the process is gone.
@@ -191,7 +181,7 @@ impl Stack {
 
     /// Sends a signal and waits for the end; how it ended, where the process is a child of the test.
     pub fn end(&self, name: &str, signal: Signal) -> Result<Option<ExitStatus>> {
-        let child = held(&self.started).remove(name);
+        let child = locked(&self.started).remove(name);
         match child {
             Some(mut child) => {
                 let pid = Pid::from_raw(i32::try_from(child.id())?);
@@ -220,7 +210,7 @@ impl Stack {
 
     /// The process of a part: the test's own, or else the launcher's.
     pub fn pid(&self, name: &str) -> Result<Pid> {
-        let own = held(&self.started).get(name).map(Child::id);
+        let own = locked(&self.started).get(name).map(Child::id);
         let pid = own.map_or_else(|| self.part(name).map(|part| part.pid), |id| Ok(i32::try_from(id)?))?;
         Ok(Pid::from_raw(pid))
     }
@@ -231,7 +221,7 @@ impl Stack {
     }
 
     pub fn is_alive(&self, name: &str) -> Result<bool> {
-        if let Some(child) = held(&self.started).get_mut(name) {
+        if let Some(child) = locked(&self.started).get_mut(name) {
             return Ok(child.try_wait()?.is_none());
         }
         Ok(kill(Pid::from_raw(self.part(name)?.pid), None).is_ok())
@@ -240,6 +230,12 @@ impl Stack {
     /// Starts a part again by its recorded command and environment, with some more environment of ours.
     pub fn start_again(&self, name: &str, extra: &[(&str, &str)]) -> Result<()> {
         self.start_copy(name, name, extra)
+    }
+
+    /// Ends a service in good order, so that nothing it was about to deliver waits for a lease, and starts it again.
+    pub fn replace(&self, name: &str, extra: &[(&str, &str)]) -> Result<()> {
+        self.end(name, Signal::SIGTERM)?;
+        self.start_again(name, extra)
     }
 
     /// Starts another process of a service beside the first one, under a name of its own.
@@ -251,7 +247,7 @@ impl Stack {
         command.args(arguments).envs(&part.env).envs(extra.iter().copied());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // Each stands where the launcher had put it, by which `bursar down` knows it again.
-        let home = if is_ground(service) { self.dir().join(service) } else { self.dir().to_owned() };
+        let home = if is_dependency(service) { self.dir().join(service) } else { self.dir().to_owned() };
         command.current_dir(home);
         // PostgreSQL refuses to run as root, so the launcher ran it as the user of Debian's package.
         if service == "postgres" && geteuid().is_root() {
@@ -259,13 +255,13 @@ impl Stack {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).current_dir("/");
         }
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        if let Some(mut earlier) = held(&self.started).insert(name.to_owned(), child) {
+        if let Some(mut earlier) = locked(&self.started).insert(name.to_owned(), child) {
             // It has ended, or the caller wants it gone.
             let _ = earlier.kill();
             earlier.wait()?;
         }
         let is_plain = extra.is_empty() && service == name;
-        let mut altered = held(&self.altered);
+        let mut altered = locked(&self.altered);
         if is_plain {
             altered.remove(name)
         } else {
@@ -276,11 +272,11 @@ impl Stack {
 
     /// Brings every service back to the way `stack.json` records it.
     pub fn restore(&self) -> Result<()> {
-        let altered = std::mem::take(&mut *held(&self.altered));
+        let altered = std::mem::take(&mut *locked(&self.altered));
         for name in altered {
-            let is_recorded = held(&self.file).parts.contains_key(&name);
+            let is_recorded = locked(&self.file).parts.contains_key(&name);
             // A second copy that the test has ended itself is gone already.
-            if is_recorded || held(&self.started).contains_key(&name) {
+            if is_recorded || locked(&self.started).contains_key(&name) {
                 self.end(&name, Signal::SIGTERM)?;
             }
             if is_recorded {
@@ -292,18 +288,18 @@ impl Stack {
 
     /// Has `bursar` itself start a service again, and waits until it serves.
     pub fn restart(&self, service: &str) -> Result<()> {
-        held(&self.started).remove(service).map_or(Ok(()), |mut child| {
+        locked(&self.started).remove(service).map_or(Ok(()), |mut child| {
             let _ = child.kill();
             child.wait().map(drop)
         })?;
         bursar(self.dir(), &["up", "--restart", service])?;
-        *held(&self.file) = read(self.dir())?;
+        *locked(&self.file) = read(self.dir())?;
         Ok(())
     }
 
     /// How a process that the test started has ended, once it has.
     pub fn ended(&self, name: &str) -> Result<Option<ExitStatus>> {
-        let mut started = held(&self.started);
+        let mut started = locked(&self.started);
         let child = started.get_mut(name).with_context(|| format!("{name} was not started here"))?;
         Ok(child.try_wait()?)
     }
@@ -315,9 +311,8 @@ impl Stack {
         let (address, name) = rest.split_once('/').context("a database has a name")?;
         let proxy = FaultProxy::tcp(address).await;
         let variable = format!("BURSAR_{}__DATABASE__URL", service.to_uppercase().replace('-', "_"));
-        self.end(service, Signal::SIGTERM)?;
         let url = format!("{credentials}@{}/{name}", proxy.address());
-        self.start_again(service, &[(&variable, &url)])?;
+        self.replace(service, &[(&variable, &url)])?;
         Ok(proxy)
     }
 
@@ -337,7 +332,6 @@ impl Stack {
         Ok(())
     }
 
-    /// Waits until a service says of itself that it serves.
     pub async fn serving(&self, service: &str) -> Result<()> {
         let url = self.part(service)?.url;
         self.serving_at(service, &url).await
@@ -348,13 +342,16 @@ impl Stack {
         let health = format!("{url}/readyz");
         let mut patience = Patience::of(PATIENCE);
         loop {
-            let told = match http.get(&health).send().await {
+            let answer = match http.get(&health).send().await {
                 Ok(answer) if answer.status().is_success() => return Ok(()),
                 Ok(answer) => answer.text().await.unwrap_or_default(),
                 Err(error) => format!("{error:?}"),
             };
             if patience.is_over() {
-                bail!("{name} does not serve: {told}\n{}", self.tail(name.split(' ').next().unwrap_or(name)));
+                bail!(
+                    "{name} does not serve: {answer}\n{}",
+                    self.tail(name.split(' ').next().unwrap_or(name))
+                );
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -378,9 +375,9 @@ fn values(text: &str, words: &[&str]) -> Result<Vec<f64>> {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let mut started = std::mem::take(&mut *held(&self.started));
+        let mut started = std::mem::take(&mut *locked(&self.started));
         // Databases and nodes are left to the launcher, which stops services before what they stand on.
-        for (_, child) in started.iter_mut().filter(|(name, _)| !is_ground(name)) {
+        for (_, child) in started.iter_mut().filter(|(name, _)| !is_dependency(name)) {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -395,12 +392,12 @@ impl Drop for Stack {
     }
 }
 
-fn is_ground(name: &str) -> bool {
+fn is_dependency(name: &str) -> bool {
     matches!(name, "postgres" | "mongodb" | "redis" | "bsc" | "tron")
 }
 
 /// A test that panicked leaves nothing half-written behind these locks.
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

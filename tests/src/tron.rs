@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
 use serde_json::{Value, json};
@@ -15,20 +15,18 @@ use testkit::Patience;
 use types::Address;
 
 use crate::judge::{jobs, unbroken};
-use crate::payments::{Customer, Ordered, again};
+use crate::payments::{Customer, Ordered, retried};
 use crate::stack::Stack;
 
-/// The paths below which the two nodes of the development network answer.
+/// Nodes of the development network.
 pub const NODES: usize = 2;
 
-/// The network, spoken to directly.
 #[derive(Debug, Clone)]
 pub struct Devnet {
     url: String,
     http: reqwest::Client,
 }
 
-/// Value that moved on the winning branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub txid: String,
@@ -48,7 +46,6 @@ impl Devnet {
         &self.url
     }
 
-    /// One call of the admin API.
     pub async fn admin(&self, call: &str, body: Value) -> Result<Value> {
         let answer = self.http.post(format!("{}/admin/{call}", self.url)).json(&body).send().await?;
         let (status, text) = (answer.status(), answer.text().await?);
@@ -56,19 +53,18 @@ impl Devnet {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// One call of the first node, as its wallet has it.
     pub async fn wallet(&self, call: &str, body: Value) -> Result<Value> {
         let answer = self.http.post(format!("{}/wallet/{call}", self.url)).json(&body).send().await?;
         Ok(answer.json().await?)
     }
 
-    /// Has calls whose names begin with `path` meet this fault; on every node, or on one.
+    /// Makes calls whose names begin with `path` fail in this way, on every node or on one.
     pub async fn fault(&self, node: Option<usize>, kind: &str, path: &str, times: u32) -> Result<()> {
-        let mut order = json!({ "kind": kind, "path": path, "times": times, "delay_ms": 4_000 });
+        let mut fault = json!({ "kind": kind, "path": path, "times": times, "delay_ms": 4_000 });
         if let Some(node) = node {
-            order["node"] = node.into();
+            fault["node"] = node.into();
         }
-        self.admin("fault", order).await.map(drop)
+        self.admin("fault", fault).await.map(drop)
     }
 
     /// Takes back everything a test may have done to the nodes, the producers and the prices.
@@ -76,11 +72,11 @@ impl Devnet {
         self.admin("faults/clear", json!({})).await?;
         self.admin("mining", json!({ "include": true })).await?;
         for node in 0..NODES {
-            let well = json!({
+            let healthy = json!({
                 "node": node, "lag": 0, "lite": false, "history_blocks": 0, "busy": false, "connected": true,
                 "isolated": false, "branch": false, "seen_cache": false,
             });
-            self.admin("node", well).await?;
+            self.admin("node", healthy).await?;
         }
         self.admin("prices", json!({ "energy_fee_sun": 100, "bandwidth_fee_sun": 1_000 })).await?;
         self.admin("behaviour", json!({ "token": token, "behaviour": "normal" })).await.map(drop)
@@ -90,7 +86,6 @@ impl Devnet {
         Ok(self.http.get(format!("{}/admin/state", self.url)).send().await?.json().await?)
     }
 
-    /// Waits until so many more blocks are solid.
     pub async fn solidify(&self, blocks: u64) -> Result<()> {
         let solid = async || -> Result<u64> { self.state().await?["solid"].as_u64().context("a number") };
         let wanted = solid().await? + blocks;
@@ -101,7 +96,6 @@ impl Devnet {
         Ok(())
     }
 
-    /// Ids of the payments in the newest blocks.
     pub async fn newest(&self, blocks: u64) -> Result<Vec<String>> {
         let head = self.state().await?["head"].as_u64().context("a number")?;
         let since = (head + 1).saturating_sub(blocks);
@@ -109,7 +103,6 @@ impl Devnet {
         Ok(moved.into_values().flatten().map(|one| one.txid).collect())
     }
 
-    /// Everything that ever moved, by receiver.
     pub async fn moved(&self) -> Result<BTreeMap<String, Vec<Moved>>> {
         self.moved_since(0).await
     }
@@ -136,11 +129,8 @@ impl Devnet {
 pub async fn token(stack: &Stack) -> Result<String> {
     use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
     let client = CatalogueServiceClient::new(stack.client("execution", "operator")?);
-    let listed = again(|| {
-        let mut client = client.clone();
-        async move { client.list_assets(ex::ListAssetsRequest::default()).await }
-    });
-    let assets = listed.await?.assets;
+    let all = execution_pb::ListAssetsRequest::default();
+    let assets = retried(|| async { client.clone().list_assets(all.clone()).await }).await?.assets;
     let token = assets.into_iter().find(|asset| asset.chain == "tron" && !asset.is_native);
     Ok(token.context("the catalogue has a token on TRON")?.contract_address)
 }
@@ -169,7 +159,6 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
     }
 }
 
-/// What became of a set of payments.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub completed: usize,
@@ -193,17 +182,17 @@ pub async fn judge(
     let mut tally = Tally::default();
     let mut expected: BTreeSet<String> = besides.iter().map(ToString::to_string).collect();
     for order in orders {
-        let told = customer.status(&order.id).await?;
+        let shown = customer.status(&order.id).await?;
         let to = order.destination.to_string();
         let found = moved.get(&to).map(Vec::as_slice).unwrap_or_default();
         let asset = if order.asset == "TRX" { "TRX" } else { token.as_str() };
-        match told.status() {
+        match shown.status() {
             pb::WithdrawalStatus::Completed => {
                 let [paid] = found else { bail!("{} is completed, and the chain shows {found:?}", order.id) };
                 ensure!(paid.solid, "{} is completed by {}, which is not solid", order.id, paid.txid);
                 let same = (paid.token.as_str(), &paid.amount) == (asset, &order.amount_raw);
                 ensure!(same, "{} wanted {} {asset}, the chain shows {paid:?}", order.id, order.amount_raw);
-                let named = told.final_tx_hash.trim_start_matches("0x");
+                let named = shown.final_tx_hash.trim_start_matches("0x");
                 ensure!(named == paid.txid, "{} names {named}, it was paid by {}", order.id, paid.txid);
                 tally.completed += 1;
             }
@@ -211,12 +200,13 @@ pub async fn judge(
                 ensure!(found.is_empty(), "{} has failed, and the chain shows {found:?}", order.id);
                 tally.failed += 1;
             }
-            other => bail!("{} is still {}: {}", order.id, other.as_str_name(), told.blocked_reason),
+            other => bail!("{} is still {}: {}", order.id, other.as_str_name(), shown.blocked_reason),
         }
         expected.insert(to);
     }
     let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
-    let jobs: Vec<ex::Job> = jobs(&client).await?.into_iter().filter(|job| job.chain == "tron").collect();
+    let jobs: Vec<execution_pb::Job> =
+        jobs(&client).await?.into_iter().filter(|job| job.chain == "tron").collect();
     let (mut wallets, mut stored) = (BTreeSet::new(), BTreeSet::new());
     for job in &jobs {
         one_at_a_time(job)?;
@@ -242,26 +232,19 @@ pub async fn judge(
 /// would slow down what they wait for. Patience begins anew whenever they are others: on a busy machine all of them together may
 /// take long, as long as they move.
 pub async fn all_ended(stack: &Stack, limit: Duration) -> Result<()> {
-    use ex::JobStatus as S;
+    use execution_pb::JobStatus as S;
     let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
-    let open = async || {
-        let request = ex::ListJobsRequest {
-            chain: "tron".to_owned(),
-            statuses: [S::Pending, S::Processing, S::Confirming, S::Parked].map(i32::from).to_vec(),
-            page_size: 500,
-            ..Default::default()
-        };
-        again(|| {
-            let (mut client, request) = (client.clone(), request.clone());
-            async move { client.list_jobs(request).await }
-        })
-        .await
+    let open = execution_pb::ListJobsRequest {
+        chain: "tron".to_owned(),
+        statuses: [S::Pending, S::Processing, S::Confirming, S::Parked].map(i32::from).to_vec(),
+        page_size: 500,
+        ..Default::default()
     };
     let (mut patience, mut left) = (Patience::of(limit), BTreeSet::new());
     let mut pace = tokio::time::interval(Duration::from_millis(300));
     loop {
         pace.tick().await;
-        let jobs = open().await?.jobs;
+        let jobs = retried(|| async { client.clone().list_jobs(open.clone()).await }).await?.jobs;
         if jobs.is_empty() {
             return Ok(());
         }
@@ -270,18 +253,18 @@ pub async fn all_ended(stack: &Stack, limit: Duration) -> Result<()> {
             (patience, left) = (Patience::of(limit), ids);
         }
         if patience.is_over() {
-            let told = jobs.iter().take(8).map(|job| {
+            let lines = jobs.iter().take(8).map(|job| {
                 let status = job.status().as_str_name();
                 format!("{} {status} after {} tries: {} {}", job.id, job.tries, job.blocked_reason, job.error)
             });
-            bail!("{} jobs have not ended:\n{}", jobs.len(), told.collect::<Vec<_>>().join("\n"));
+            bail!("{} jobs have not ended:\n{}", jobs.len(), lines.collect::<Vec<_>>().join("\n"));
         }
     }
 }
 
 /// Whether everything that was signed for a job but the last could never pay any more when the next was signed.
-fn one_at_a_time(job: &ex::Job) -> Result<()> {
-    use ex::AttemptStatus as S;
+fn one_at_a_time(job: &execution_pb::Job) -> Result<()> {
+    use execution_pb::AttemptStatus as S;
     let stored = job.attempts.iter().filter(|attempt| !attempt.tx_hash.is_empty());
     for attempt in stored.rev().skip(1) {
         let dead = matches!(attempt.status(), S::Void | S::Reverted);
@@ -293,7 +276,7 @@ fn one_at_a_time(job: &ex::Job) -> Result<()> {
 /// Brings all bytes that were ever signed before a node once more, and looks at them as the node reads them: each has the id
 /// under which it is stored, none was made before the one it takes the place of had expired in the time of blocks, and none
 /// pays again.
-async fn old_bytes_come_back(devnet: &Devnet, jobs: &[ex::Job]) -> Result<()> {
+async fn old_bytes_come_back(devnet: &Devnet, jobs: &[execution_pb::Job]) -> Result<()> {
     let before = devnet.moved().await?;
     for job in jobs {
         let mut expired_ms = 0;
@@ -307,7 +290,7 @@ async fn old_bytes_come_back(devnet: &Devnet, jobs: &[ex::Job]) -> Result<()> {
             let (made_ms, until_ms) = (time("timestamp")?, time("expiration")?);
             ensure!(made_ms >= expired_ms, "{id} was made before what it replaces had expired");
             // What was included and failed needs no time to be dead.
-            let is_void = attempt.status() == ex::AttemptStatus::Void;
+            let is_void = attempt.status() == execution_pb::AttemptStatus::Void;
             expired_ms = if is_void { until_ms } else { 0 };
         }
     }
@@ -317,7 +300,6 @@ async fn old_bytes_come_back(devnet: &Devnet, jobs: &[ex::Job]) -> Result<()> {
     Ok(())
 }
 
-/// What paid each receiver.
 fn ids(moved: &BTreeMap<String, Vec<Moved>>) -> BTreeMap<&str, Vec<&str>> {
     let each = moved.iter();
     each.map(|(to, moved)| (to.as_str(), moved.iter().map(|one| one.txid.as_str()).collect())).collect()

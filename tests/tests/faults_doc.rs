@@ -19,7 +19,6 @@ fn evidence(line: &str) -> Result<Option<(Vec<&str>, &str)>> {
     Ok(Some((tests, file.trim_end_matches('`'))))
 }
 
-/// Whether a function of that name carries a test's attribute.
 fn is_test(source: &str, name: &str) -> bool {
     let Some(at) = source.find(&format!("fn {name}(")) else { return false };
     let before = &source[..at];
@@ -49,10 +48,10 @@ fn every_fault_has_its_place_and_at_least_one_test() -> Result<()> {
     let mut numbers = BTreeSet::new();
     for section in page.split("\n### ").skip(1) {
         let (number, _) = section.split_once(". ").context("a fault has a number")?;
-        ensure!(numbers.insert(number.parse::<u32>()?), "fault {number} is told twice");
+        ensure!(numbers.insert(number.parse::<u32>()?), "fault {number} is listed twice");
         ensure!(section.lines().any(|line| line.starts_with("- `")), "fault {number} has no test");
     }
-    ensure!(numbers == (1..=FAULTS).collect(), "these faults are told: {numbers:?}");
+    ensure!(numbers == (1..=FAULTS).collect(), "these faults are listed: {numbers:?}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::workercontrol::v1 as wc;
+use proto::workercontrol::v1 as pb;
 use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -14,8 +14,8 @@ use rand::seq::SliceRandom;
 use tests::crash::{POINTS, die_at_every_step};
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
-use tests::payments::{Customer, Ordered, again};
-use tests::report::say;
+use tests::payments::{Customer, Ordered, retried};
+use tests::report::{from_environment, say};
 use tests::stack::Stack;
 
 /// A customer comes this often while services die.
@@ -57,11 +57,9 @@ impl Victim {
             }
             Victim::Worker(id) => {
                 let client = WorkerServiceClient::new(stack.client("worker-control", "operator")?);
-                let answer = again(|| {
-                    let (mut client, id) = (client.clone(), id.to_owned());
-                    async move { client.get_worker(wc::GetWorkerRequest { id }).await }
-                });
-                let worker = answer.await?.worker.context("the answer holds no worker")?;
+                let request = pb::GetWorkerRequest { id: id.to_owned() };
+                let found = retried(|| async { client.clone().get_worker(request.clone()).await });
+                let worker = found.await?.worker.context("the answer holds no worker")?;
                 // One that has not settled since its last death would wait longer and longer, as it should, and the storm for it.
                 let is_settled = worker.pid != 0 && worker.failures == 0;
                 Ok(is_settled && kill(Pid::from_raw(i32::try_from(worker.pid)?), Signal::SIGKILL).is_ok())
@@ -97,7 +95,6 @@ async fn withdrawals_are_paid_exactly_once_whatever_dies_at_whichever_step() -> 
     Ok(())
 }
 
-/// Everybody once in random order, then everybody again.
 fn next(waiting: &mut Vec<Victim>, dice: &mut StdRng) -> Option<Victim> {
     if waiting.is_empty() {
         waiting.extend(VICTIMS);
@@ -109,10 +106,6 @@ fn next(waiting: &mut Vec<Victim>, dice: &mut StdRng) -> Option<Victim> {
 /// Withdrawals of the storm unless `BURSAR_STORM` says otherwise, and how many are requested between two kills.
 const STORM: usize = 120;
 const WAVE: usize = 10;
-
-fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// In the way stacks run by default: the orchestrator and the workers under it die like everybody else.
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,6 @@ const EXECUTION: &str = "[clients.signer-gateway]\nurl = 'http://127.0.0.1:9'\n[
 const CONFIRMATION: &str = "[clients.execution]\nurl = 'http://127.0.0.1:9'\n[clients.intent]\nurl = 'http://127.0.0.1:9'\n\
     [attestation]\nkey = '0707070707070707070707070707070707070707070707070707070707070707'\n";
 
-/// A worker that does not outlive its test.
 struct Alone {
     child: Child,
     listen: String,
@@ -99,8 +98,10 @@ async fn a_worker_alone_shows_its_health_outlives_a_hang_up_and_stops_when_told(
         ensure!(worker.said().contains("worker started"), "{service}: {}", worker.said());
 
         worker.signal(Signal::SIGHUP)?;
-        wait_for("the hang-up to be told", PATIENCE, || async { worker.said().contains("hang-up ignored") })
-            .await;
+        wait_for("the hang-up to be logged", PATIENCE, || async {
+            worker.said().contains("hang-up ignored")
+        })
+        .await;
         worker.is_ready().await;
         ensure!(worker.child.try_wait()?.is_none(), "{service}: {}", worker.said());
 

@@ -28,6 +28,9 @@ const fn is_there<'a>(by: &'a str, words: &'a [&'a str]) -> Shown<'a> {
     Shown { by, words, counts: false }
 }
 
+const PAYING: &str = "worker/execution-withdrawal-bsc";
+const FOLLOWING: &str = "worker/confirmation-bsc";
+const QUEUE: &str = r#"queue="withdrawal/bsc""#;
 const WITHDRAWAL: &str = r#"queue="withdrawal""#;
 const BSC: &str = r#"chain="bsc""#;
 
@@ -44,43 +47,31 @@ const AFTER_A_PAYMENT: [Shown<'static>; 35] = [
     is_there("execution", &["bursar_execution_lanes_halted{", BSC]),
     is_there("execution", &["bursar_execution_foreign_nonces{", BSC]),
     is_there("execution", &["bursar_execution_spent_nonces{", BSC]),
-    is_there("execution", &["bursar_queue_due_jobs{", r#"queue="withdrawal/bsc""#]),
-    is_there("execution", &["bursar_queue_future_jobs{", r#"queue="withdrawal/bsc""#]),
-    is_there("execution", &["bursar_queue_leased_jobs{", r#"queue="withdrawal/bsc""#]),
-    is_there("execution", &["bursar_queue_oldest_due_seconds{", r#"queue="withdrawal/bsc""#]),
+    is_there("execution", &["bursar_queue_due_jobs{", QUEUE]),
+    is_there("execution", &["bursar_queue_future_jobs{", QUEUE]),
+    is_there("execution", &["bursar_queue_leased_jobs{", QUEUE]),
+    is_there("execution", &["bursar_queue_oldest_due_seconds{", QUEUE]),
     // Processed, and how long it took.
     counts("execution", &["bursar_execution_jobs_finished_total{", BSC, r#"status="confirmed""#]),
     is_there("execution", &["bursar_execution_jobs_finished_total{", BSC, r#"status="failed""#]),
-    counts("worker/execution-withdrawal-bsc", &["bursar_execution_jobs_sent_total{", BSC]),
-    counts("worker/execution-withdrawal-bsc", &["bursar_execution_processing_seconds_count", BSC]),
+    counts(PAYING, &["bursar_execution_jobs_sent_total{", BSC]),
+    counts(PAYING, &["bursar_execution_processing_seconds_count", BSC]),
     counts("execution", &["bursar_execution_confirmation_seconds_count", BSC]),
     counts("execution", &["bursar_execution_gas_used_count", BSC]),
     // Retries and errors; locks and claims.
-    is_there("worker/execution-withdrawal-bsc", &["bursar_execution_tries_failed_total{", BSC]),
-    counts(
-        "worker/execution-withdrawal-bsc",
-        &["bursar_execution_steps_total{", r#"step="fence""#, r#"outcome="held""#],
-    ),
-    is_there(
-        "worker/execution-withdrawal-bsc",
-        &["bursar_execution_steps_total{", r#"step="fence""#, r#"outcome="lost""#],
-    ),
-    counts(
-        "worker/execution-withdrawal-bsc",
-        &["bursar_queue_claimed_jobs_total{", r#"queue="withdrawal/bsc""#],
-    ),
-    is_there(
-        "worker/execution-withdrawal-bsc",
-        &["bursar_queue_lapsed_leases_total{", r#"queue="withdrawal/bsc""#],
-    ),
-    counts("worker/execution-withdrawal-bsc", &["bursar_chain_broadcasts_total{", BSC]),
+    is_there(PAYING, &["bursar_execution_tries_failed_total{", BSC]),
+    counts(PAYING, &["bursar_execution_steps_total{", r#"step="fence""#, r#"outcome="held""#]),
+    is_there(PAYING, &["bursar_execution_steps_total{", r#"step="fence""#, r#"outcome="lost""#]),
+    counts(PAYING, &["bursar_queue_claimed_jobs_total{", QUEUE]),
+    is_there(PAYING, &["bursar_queue_lapsed_leases_total{", QUEUE]),
+    counts(PAYING, &["bursar_chain_broadcasts_total{", BSC]),
     // Verdicts, and nodes that disagree.
     is_there("confirmation", &["bursar_confirmation_watches{", BSC]),
     is_there("confirmation", &["bursar_confirmation_oldest_watch_seconds{", BSC]),
     is_there("confirmation", &["bursar_confirmation_chain_halted{", BSC]),
-    counts("worker/confirmation-bsc", &["bursar_confirmation_time_seconds_count", BSC]),
-    is_there("worker/confirmation-bsc", &["bursar_confirmation_disagreements_total{", BSC]),
-    is_there("worker/confirmation-bsc", &["bursar_chain_disagreements_total{", BSC]),
+    counts(FOLLOWING, &["bursar_confirmation_time_seconds_count", BSC]),
+    is_there(FOLLOWING, &["bursar_confirmation_disagreements_total{", BSC]),
+    is_there(FOLLOWING, &["bursar_chain_disagreements_total{", BSC]),
     // Requests and approvals.
     is_there("intent", &["bursar_intent_pending_approvals"]),
     counts("intent", &["bursar_intent_approval_seconds_count"]),
@@ -108,7 +99,7 @@ async fn shown(stack: &Stack, wanted: &Shown<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The lines of a worker's own log that tell of this event.
+/// The lines of a worker's own log with this message.
 fn events(stack: &Stack, worker: &str, message: &str) -> Result<Vec<Value>> {
     let log = std::fs::read_to_string(stack.dir().join(format!(".data/logs/{worker}.log")))?;
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -138,8 +129,8 @@ async fn after_a_payment_every_number_and_every_event_is_shown_where_stack_json_
         ("transaction broadcast", &["job_id", "tx_hash", "from", "to", "amount"]),
     ];
     for (message, names) in fields {
-        let told = events(&stack, PAYER, message)?;
-        let first = told.first().with_context(|| format!("no {message:?} in the log of {PAYER}"))?;
+        let logged = events(&stack, PAYER, message)?;
+        let first = logged.first().with_context(|| format!("no {message:?} in the log of {PAYER}"))?;
         for name in names {
             ensure!(!first[name].is_null(), "{message:?} has no {name}: {first}");
         }
@@ -147,17 +138,19 @@ async fn after_a_payment_every_number_and_every_event_is_shown_where_stack_json_
     // Without a signer the next one has to wait, and says so.
     stack.kill("signer-gateway")?;
     let orders = customer.order_some(1).await?;
-    testkit::wait_for("the error to be told", PATIENCE, || async {
-        events(&stack, PAYER, "job error").is_ok_and(|told| !told.is_empty())
+    testkit::wait_for("the error to be logged", PATIENCE, || async {
+        events(&stack, PAYER, "job error").is_ok_and(|logged| !logged.is_empty())
     })
     .await;
-    let told = events(&stack, PAYER, "job error")?;
+    let logged = events(&stack, PAYER, "job error")?;
     ensure!(
-        told[0]["level"] == "WARN"
-            && told[0]["is_retryable"] == true
-            && ["job_id", "error", "retry_count", "max_retries"].iter().all(|name| !told[0][name].is_null()),
+        logged[0]["level"] == "WARN"
+            && logged[0]["is_retryable"] == true
+            && ["job_id", "error", "retry_count", "max_retries"]
+                .iter()
+                .all(|name| !logged[0][name].is_null()),
         "{}",
-        told[0]
+        logged[0]
     );
     stack.start_again("signer-gateway", &[])?;
     customer.all_completed(&orders).await?;

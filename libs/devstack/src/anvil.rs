@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::Error;
+use crate::json_rpc::JsonRpc;
 use crate::process::{Lifetime, StopPlan};
-use crate::server::{Server, Start, is_a_server, made};
+use crate::server::{Server, Start, is_a_server, made, words};
 use crate::tools::{Tool, Tools};
 
 const PART: &str = "bsc";
@@ -22,7 +23,6 @@ const STATE_INTERVAL_SECONDS: u32 = 5;
 /// The mnemonic every Ethereum development tool knows: its accounts are rich on a private chain and worthless elsewhere.
 pub const DEV_MNEMONIC: &str = "test test test test test test test test test test test junk";
 
-/// When blocks are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mining {
     /// One block for each transaction, at once.
@@ -103,34 +103,32 @@ impl Anvil {
         format!("http://127.0.0.1:{}", self.port())
     }
 
-    /// Whether a node of that chain answers there now; the text says why not.
+    /// Whether a node of that chain answers there now; the text says why not. Any other node on that port is not ours.
     pub async fn ping(port: u16, chain_id: u64) -> Result<(), String> {
-        // A proxy of the machine's environment knows nothing of our loopback.
-        let http = reqwest::Client::builder().no_proxy().build().map_err(|error| error.to_string())?;
-        ping(&http, port, chain_id).await
+        let answer =
+            async { JsonRpc::new(format!("http://127.0.0.1:{port}"))?.call("eth_chainId", json!([])).await };
+        match answer.await.map_err(|error| error.to_string())? {
+            id if id == json!(format!("{chain_id:#x}")) => Ok(()),
+            other => Err(format!("a node of chain {other}")),
+        }
     }
 }
 
 fn command(program: &Path, dir: &Path, port: u16, options: &AnvilOptions) -> Vec<String> {
-    let mut words: Vec<String> = vec![program.display().to_string()];
+    let mut words = words(program, &format!("--host 127.0.0.1 --port {port} --slots-in-an-epoch 1"));
     let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
-    add("--host", "127.0.0.1".to_owned());
-    add("--port", port.to_string());
     add("--chain-id", options.chain_id.to_string());
     add("--mnemonic", DEV_MNEMONIC.to_owned());
-    add("--slots-in-an-epoch", "1".to_owned());
-    match options.mining {
-        Mining::Instant => {}
-        // Anvil takes fractions of a second here.
-        Mining::Every(milliseconds) => {
-            add("--block-time", format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000));
-        }
-        Mining::Manual => words.push("--no-mining".to_owned()),
+    // Anvil takes fractions of a second here.
+    if let Mining::Every(milliseconds) = options.mining {
+        add("--block-time", format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000));
     }
     if options.keep_state {
-        let state = dir.join("state.json").display().to_string();
-        words.extend(["--state".to_owned(), state]);
-        words.extend(["--state-interval".to_owned(), STATE_INTERVAL_SECONDS.to_string()]);
+        add("--state", dir.join("state.json").display().to_string());
+        add("--state-interval", STATE_INTERVAL_SECONDS.to_string());
+    }
+    if options.mining == Mining::Manual {
+        words.push("--no-mining".to_owned());
     }
     words.extend(options.extra_args.iter().cloned());
     words
@@ -153,13 +151,4 @@ fn repair_state(dir: &Path) -> Result<(), Error> {
         Err(e) => Err(Error::file("cannot write", &state, e)),
         Ok(_) => Ok(()),
     }
-}
-
-/// The answer must carry our chain id: any other node on that port is not ours.
-async fn ping(http: &reqwest::Client, port: u16, chain_id: u64) -> Result<(), String> {
-    let text = |error: reqwest::Error| error.to_string();
-    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": [] });
-    let response = http.post(format!("http://127.0.0.1:{port}")).json(&request).send().await.map_err(text)?;
-    let answer: Value = response.json().await.map_err(text)?;
-    if answer["result"] == json!(format!("{chain_id:#x}")) { Ok(()) } else { Err(answer.to_string()) }
 }

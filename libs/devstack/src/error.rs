@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-/// A program that was not found on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{program} was not found ({looked_in}); run `scripts/install-tools {subset}` or {alternative}")]
 pub struct MissingTool {

@@ -12,6 +12,7 @@
 
 mod anvil;
 mod error;
+mod json_rpc;
 mod mongo;
 mod patience;
 mod port;
@@ -26,6 +27,7 @@ mod wait;
 
 pub use anvil::{Anvil, AnvilOptions, DEV_MNEMONIC, Mining};
 pub use error::{Error, MissingTool};
+pub use json_rpc::{JsonRpc, JsonRpcError};
 pub use mongo::{Mongo, MongoOptions};
 pub use patience::Patience;
 pub use port::{claim as claim_port, free as free_port};

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::error::Error;
 use crate::process::{Lifetime, StopPlan};
-use crate::server::{Server, Start, is_a_server, made};
+use crate::server::{Server, Start, is_a_server, made, words};
 use crate::tools::{Tool, Tools};
 
 const PART: &str = "mongodb";
@@ -74,31 +74,17 @@ impl Mongo {
 }
 
 fn command(program: &Path, data: &Path, port: u16) -> Vec<String> {
-    let program = program.display().to_string();
-    let port = port.to_string();
-    let data = data.display().to_string();
-    let words = [
-        program.as_str(),
-        "--bind_ip",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--dbpath",
-        &data,
-        "--replSet",
-        REPLICA_SET,
-        "--nounixsocket",
-        "--oplogSize",
-        "64",
-        "--wiredTigerCacheSizeGB",
-        "0.25",
+    let mut words = words(
+        program,
         // The default lets clients of a real replica set find another primary for 15 s; here there is no other.
-        "--setParameter",
-        "shutdownTimeoutMillisForSignaledShutdown=100",
-        "--setParameter",
-        "diagnosticDataCollectionEnabled=false",
-    ];
-    words.into_iter().map(str::to_owned).collect()
+        &format!(
+            "--bind_ip 127.0.0.1 --port {port} --replSet {REPLICA_SET} --nounixsocket --oplogSize 64 \
+             --wiredTigerCacheSizeGB 0.25 --setParameter shutdownTimeoutMillisForSignaledShutdown=100 \
+             --setParameter diagnosticDataCollectionEnabled=false"
+        ),
+    );
+    words.extend(["--dbpath".to_owned(), data.display().to_string()]);
+    words
 }
 
 /// One step towards a primary: initiates the set when it is new, and moves its only member to this port when the data

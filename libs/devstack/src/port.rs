@@ -17,7 +17,6 @@ const TRIES: usize = 200;
 /// Ports this process has handed out already: two parts that start at the same time must not be given the same one.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port on 127.0.0.1 on which nothing listens now.
 pub fn free() -> Result<u16, Error> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut rng = rand::rng();

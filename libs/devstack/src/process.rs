@@ -48,7 +48,6 @@ impl Identity {
         Identity::of(self.pid) == Some(*self)
     }
 
-    /// Sends `signal` to this process if it is still the same one.
     pub fn signal(&self, signal: Signal) {
         if self.is_alive() {
             // An error means that it ended between the look and the signal, which is what callers want anyway.
@@ -164,7 +163,6 @@ impl Process {
         &self.launch.name
     }
 
-    /// What it was started with.
     pub fn launch(&self) -> &Launch {
         &self.launch
     }

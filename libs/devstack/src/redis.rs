@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::error::Error;
 use crate::process::{Lifetime, StopPlan};
-use crate::server::{Server, Start, is_a_server, made};
+use crate::server::{Server, Start, is_a_server, made, words};
 use crate::tools::{Tool, Tools};
 
 const PART: &str = "redis";
@@ -52,7 +52,7 @@ impl Redis {
             ready_limit: READY_LIMIT,
         };
         let server =
-            Server::start(start, |port| command(&program, &dir, port, options.durable), ping).await?;
+            Server::start(start, |port| command(&program, &dir, port, options.durable), Self::ping).await?;
         Ok(Redis { server })
     }
 
@@ -62,44 +62,25 @@ impl Redis {
 
     /// Whether a server answers there now; the text says why not.
     pub async fn ping(port: u16) -> Result<(), String> {
-        ping(port).await
+        let text = |error: std::io::Error| error.to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
+        stream.write_all(b"PING\r\n").await.map_err(text)?;
+        let mut answer = [0_u8; 128];
+        let read = stream.read(&mut answer).await.map_err(text)?;
+        // Anything but PONG, such as LOADING, is a server that does not serve yet.
+        if answer[..read].starts_with(b"+PONG") {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
+        }
     }
 }
 
 fn command(program: &Path, dir: &Path, port: u16, durable: bool) -> Vec<String> {
-    // No configuration file: a system-wide one must not reach a private server.
-    let dir = dir.display().to_string();
-    let port = port.to_string();
     let append = if durable { "yes" } else { "no" };
-    let program = program.display().to_string();
-    let words = [
-        program.as_str(),
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--dir",
-        &dir,
-        "--daemonize",
-        "no",
-        "--save",
-        "",
-        "--appendonly",
-        append,
-    ];
-    words.into_iter().map(str::to_owned).collect()
-}
-
-async fn ping(port: u16) -> Result<(), String> {
-    let text = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
-    stream.write_all(b"PING\r\n").await.map_err(text)?;
-    let mut answer = [0_u8; 128];
-    let read = stream.read(&mut answer).await.map_err(text)?;
-    // Anything but PONG, such as LOADING, is a server that does not serve yet.
-    if answer[..read].starts_with(b"+PONG") {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&answer[..read]).trim().to_owned())
-    }
+    // No configuration file: a system-wide one must not reach a private server.
+    let options = format!("--bind 127.0.0.1 --port {port} --daemonize no --appendonly {append} --save");
+    let mut words = words(program, &options);
+    words.extend([String::new(), "--dir".to_owned(), dir.display().to_string()]);
+    words
 }

@@ -6,14 +6,33 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, RunAs, StopPlan};
+use crate::process::{Launch, Lifetime, Process, RunAs, StopPlan};
 use crate::wait::until_ready;
+
+/// Gives a type everything that one of its fields has.
+macro_rules! derefs_to {
+    ($kind:ident, $field:ident: $target:ty) => {
+        impl std::ops::Deref for $kind {
+            type Target = $target;
+
+            fn deref(&self) -> &$target {
+                &self.$field
+            }
+        }
+
+        impl std::ops::DerefMut for $kind {
+            fn deref_mut(&mut self) -> &mut $target {
+                &mut self.$field
+            }
+        }
+    };
+}
+pub(crate) use derefs_to;
 
 /// What differs from server to server, besides its command and its ping.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) part: &'static str,
-    /// Where it runs.
     pub(crate) dir: PathBuf,
     pub(crate) log: PathBuf,
     /// Taken or refused when given; a free one is chosen otherwise.
@@ -25,7 +44,6 @@ pub(crate) struct Start {
     pub(crate) ready_limit: Duration,
 }
 
-/// A server that has answered a real request.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -74,18 +92,6 @@ impl Server {
         self.port
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -93,10 +99,13 @@ impl Server {
     pub fn into_process(self) -> Process {
         self.process
     }
+}
 
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
-    }
+derefs_to!(Server, process: Process);
+
+/// A command line: the program and its options, which are separated by single spaces and hold none themselves.
+pub(crate) fn words(program: &Path, options: &str) -> Vec<String> {
+    std::iter::once(program.display().to_string()).chain(options.split(' ').map(str::to_owned)).collect()
 }
 
 /// The directory, made if it is missing, as an absolute path.
@@ -108,19 +117,7 @@ pub(crate) fn made(dir: &Path) -> Result<PathBuf, Error> {
 /// Gives a kind of server everything that a [`Server`] has.
 macro_rules! is_a_server {
     ($kind:ident) => {
-        impl std::ops::Deref for $kind {
-            type Target = $crate::server::Server;
-
-            fn deref(&self) -> &$crate::server::Server {
-                &self.server
-            }
-        }
-
-        impl std::ops::DerefMut for $kind {
-            fn deref_mut(&mut self) -> &mut $crate::server::Server {
-                &mut self.server
-            }
-        }
+        $crate::server::derefs_to!($kind, server: $crate::server::Server);
 
         impl From<$kind> for $crate::process::Process {
             fn from(kind: $kind) -> Self {

@@ -1,7 +1,7 @@
 //! One of Bursar's own services as a process, ready when its gRPC health says SERVING.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,7 +11,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::error::Error;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Launch, Lifetime, Process, StopPlan};
+use crate::server::derefs_to;
 use crate::wait::until_ready;
 
 const HEALTH_LIMIT: Duration = Duration::from_secs(2);
@@ -83,34 +84,8 @@ impl Service {
         &self.options.url
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
     pub fn into_process(self) -> Process {
         self.process
-    }
-
-    /// SIGTERM, drain, then SIGKILL.
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
-    }
-
-    /// SIGKILL: what a crash looks like.
-    pub async fn kill(&mut self) -> Result<(), Error> {
-        self.process.kill().await
     }
 
     /// Stops what is left of it and starts it again in the same way.
@@ -121,7 +96,8 @@ impl Service {
     }
 }
 
-/// Asks `grpc.health.v1.Health/Check` for the server as a whole.
+derefs_to!(Service, process: Process);
+
 pub async fn health(url: &str) -> Health {
     let endpoint = match Endpoint::from_shared(url.to_owned()) {
         Ok(endpoint) => endpoint.connect_timeout(HEALTH_LIMIT).timeout(HEALTH_LIMIT),

@@ -5,10 +5,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use strum::VariantArray as _;
+
 use crate::error::MissingTool;
 
-/// The programs that the stack runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The programs that the stack runs on, named as they are on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Tool {
     Postgres,
     Initdb,
@@ -18,18 +21,6 @@ pub enum Tool {
 }
 
 impl Tool {
-    pub const ALL: [Tool; 5] = [Tool::Postgres, Tool::Initdb, Tool::Mongod, Tool::RedisServer, Tool::Anvil];
-
-    pub fn program(self) -> &'static str {
-        match self {
-            Tool::Postgres => "postgres",
-            Tool::Initdb => "initdb",
-            Tool::Mongod => "mongod",
-            Tool::RedisServer => "redis-server",
-            Tool::Anvil => "anvil",
-        }
-    }
-
     fn alternative(self) -> &'static str {
         match self {
             Tool::Postgres | Tool::Initdb => {
@@ -69,7 +60,7 @@ impl Tools {
             Tool::Postgres | Tool::Initdb => &self.postgres_dirs,
             Tool::Mongod | Tool::RedisServer | Tool::Anvil => &[],
         };
-        let program = tool.program();
+        let program = tool.into();
         let found = first.iter().chain(&self.dirs).map(|dir| dir.join(program)).find(|path| is_program(path));
         found.ok_or_else(|| MissingTool {
             program,
@@ -81,7 +72,7 @@ impl Tools {
 
     /// Every program that is missing, so that one message can name them all.
     pub fn missing(&self) -> Vec<MissingTool> {
-        Tool::ALL.into_iter().filter_map(|tool| self.find(tool).err()).collect()
+        Tool::VARIANTS.iter().filter_map(|tool| self.find(*tool).err()).collect()
     }
 
     fn looked_in(&self, tool: Tool) -> String {
@@ -130,7 +121,7 @@ mod tests {
         let text = tools.find(Tool::Mongod).unwrap_err().to_string();
         assert!(text.starts_with("mongod was not found"), "{text}");
         assert!(text.contains("scripts/install-tools run"), "{text}");
-        assert_eq!(tools.missing().len(), Tool::ALL.len());
+        assert_eq!(tools.missing().len(), Tool::VARIANTS.len());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::process::{Lifetime, StopPlan};
-use crate::server::{Server, Start, is_a_server, made};
+use crate::server::{Server, Start, is_a_server, made, words};
 
 const PART: &str = "tron";
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -19,7 +19,6 @@ const JOURNAL: &str = "chain.journal";
 
 #[derive(Debug, Clone)]
 pub struct TronOptions {
-    /// The `tron-devnet` program.
     pub program: PathBuf,
     pub dir: PathBuf,
     /// Taken or refused when given; a free one is chosen otherwise.
@@ -71,7 +70,6 @@ impl Tron {
         Ok(Tron { server })
     }
 
-    /// The first node.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port())
     }
@@ -89,12 +87,12 @@ impl Tron {
 }
 
 fn command(dir: &Path, port: u16, options: &TronOptions) -> Vec<String> {
-    let mut words = vec![options.program.display().to_string()];
+    let TronOptions { nodes, slot_ms, solid_lag, .. } = options;
+    let numbers = format!(
+        "--listen 127.0.0.1:{port} --nodes {nodes} --slot-ms {slot_ms} --solid-lag {solid_lag} --one-port"
+    );
+    let mut words = words(&options.program, &numbers);
     let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
-    add("--listen", format!("127.0.0.1:{port}"));
-    add("--nodes", options.nodes.to_string());
-    add("--slot-ms", options.slot_ms.to_string());
-    add("--solid-lag", options.solid_lag.to_string());
     if options.keep_state {
         add("--state", dir.join(JOURNAL).display().to_string());
     }
@@ -107,6 +105,5 @@ fn command(dir: &Path, port: u16, options: &TronOptions) -> Vec<String> {
             add("--mint", format!("{}:{address}={amount}", token.symbol));
         }
     }
-    words.push("--one-port".to_owned());
     words
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use devstack::{
-    Anvil, AnvilOptions, Error, Identity, Lifetime, Mongo, MongoOptions, Postgres, PostgresOptions, Redis,
-    RedisOptions, Tools,
+    Anvil, AnvilOptions, Error, Identity, JsonRpc, Lifetime, Mongo, MongoOptions, Postgres, PostgresOptions,
+    Redis, RedisOptions, Tools,
 };
 use mongodb::bson::doc;
 use serde_json::{Value, json};
@@ -31,9 +31,7 @@ async fn redis_says(port: u16, command: &str) -> String {
 }
 
 async fn rpc(url: &str, method: &str, params: Value) -> Value {
-    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let answer = reqwest::Client::new().post(url).json(&request).send().await.unwrap();
-    answer.json::<Value>().await.unwrap()["result"].take()
+    JsonRpc::new(url).unwrap().call(method, params).await.unwrap()
 }
 
 #[tokio::test]
@@ -60,7 +58,7 @@ fn password_in(url: &str) -> String {
 async fn postgres_starts_after_a_crash_that_left_its_lock_file() {
     let dir = scratch();
     let mut server = Postgres::start(&Tools::locate(), &durable_postgres(dir.path())).await.unwrap();
-    server.process().kill().await.unwrap();
+    server.kill().await.unwrap();
     // The pid in the lock file now belongs to somebody else: this test.
     let lock = dir.path().join("data/postmaster.pid");
     let text = std::fs::read_to_string(&lock).unwrap();

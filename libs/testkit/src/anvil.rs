@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use devstack::{Anvil, AnvilOptions, Lifetime, Tools};
+use devstack::{Anvil, AnvilOptions, JsonRpc, Lifetime, Tools};
 use serde_json::{Value, json};
 
 use crate::scratch;
@@ -12,7 +12,7 @@ use crate::scratch;
 pub struct Chain {
     anvil: Anvil,
     dir: PathBuf,
-    http: reqwest::Client,
+    node: JsonRpc,
 }
 
 /// Starts anvil with these options; its directory and lifetime are chosen here.
@@ -22,7 +22,8 @@ pub async fn anvil(options: AnvilOptions) -> Chain {
         AnvilOptions { dir: dir.clone(), lifetime: Lifetime::OwnedWithDirectory(dir.clone()), ..options };
     let anvil = Anvil::start(&Tools::locate(), &options).await;
     let anvil = anvil.unwrap_or_else(|error| panic!("this test needs anvil: {error}"));
-    Chain { anvil, dir, http: reqwest::Client::new() }
+    let node = JsonRpc::new(anvil.url()).unwrap_or_else(|error| panic!("{error}"));
+    Chain { anvil, dir, node }
 }
 
 impl Chain {
@@ -37,16 +38,7 @@ impl Chain {
 
     /// One JSON-RPC call that must succeed, such as `evm_mine` or `anvil_reorg`.
     pub async fn call(&self, method: &str, params: Value) -> Value {
-        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let answer = async {
-            let response = self.http.post(self.url()).json(&request).send().await?;
-            response.json::<Value>().await
-        };
-        let mut answer = answer.await.unwrap_or_else(|error| panic!("{method} was not answered: {error}"));
-        match answer.get("error") {
-            Some(error) => panic!("{method} was refused: {error}"),
-            None => answer["result"].take(),
-        }
+        self.node.call(method, params).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Makes `count` empty blocks.

@@ -25,7 +25,7 @@ pub fn free_port() -> u16 {
 }
 
 pub use anvil::{Chain, anvil};
-pub use devstack::{AnvilOptions, Mining, Patience};
+pub use devstack::{AnvilOptions, JsonRpc, JsonRpcError, Mining, Patience, tail};
 pub use explain::{PreparedStatement, assert_uses_index, generic_plan};
 pub use fault::{Fault, FaultProxy, Gate, Rule};
 pub use mongo::{MongoDatabase, mongo};

@@ -1,7 +1,6 @@
 //! Servers that no payment needs.
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use tests::judge::judge;
 
 use crate::support::Scene;
@@ -10,12 +9,11 @@ use crate::support::Scene;
 async fn withdrawals_go_on_while_redis_and_mongodb_are_away() -> Result<()> {
     let scene = Scene::new().await?;
     for server in ["redis", "mongodb"] {
-        scene.stack.end(server, Signal::SIGKILL)?;
+        scene.stack.kill(server)?;
     }
     // Also by services that start while they are away.
     for service in ["signer-gateway", "confirmation", "execution", "intent"] {
-        scene.stack.end(service, Signal::SIGTERM)?;
-        scene.stack.start_again(service, &[])?;
+        scene.stack.replace(service, &[])?;
     }
     let orders = scene.customer.order_some(8).await?;
     scene.customer.all_completed(&orders).await?;

@@ -1,13 +1,11 @@
 //! Machines whose clocks are wrong. Leases, expiries and due times are the database's, so nobody notices.
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use tests::clock::{WrongClock, check_off};
 use tests::judge::judge;
-use tests::load::{BOTH, under_load};
 use tests::payments::PATIENCE;
 
-use crate::support::{PACE, Scene};
+use crate::support::Scene;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_that_are_an_hour_off_change_nothing() -> Result<()> {
@@ -21,8 +19,7 @@ async fn clocks_that_are_an_hour_off_change_nothing() -> Result<()> {
         ("confirmation", "-3600s", -60),
     ];
     for (service, offset, _) in wrong {
-        scene.stack.end(service, Signal::SIGTERM)?;
-        scene.stack.start_again(service, &clock.environment(offset))?;
+        scene.stack.replace(service, &clock.environment(offset))?;
     }
     for (service, _, minutes) in wrong {
         scene.stack.serving(service).await?;
@@ -43,9 +40,7 @@ async fn clocks_that_are_an_hour_off_change_nothing() -> Result<()> {
         }
         Ok(orders)
     };
-    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, working).await?;
-    paid.extend(meanwhile);
-    scene.customer.all_completed(&paid).await?;
+    let paid = scene.pay_during(working).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
     for order in &paid {
         let job = scene.job(order).await?;

@@ -3,11 +3,9 @@
 use anyhow::Result;
 use futures::future::try_join_all;
 use nix::sys::signal::Signal;
-use tests::judge::judge;
-use tests::load::{BOTH, under_load};
 use tests::payments::PATIENCE;
 
-use crate::support::{PACE, Scene};
+use crate::support::Scene;
 
 const SERVICES: [&str; 4] = ["intent", "execution", "signer-gateway", "confirmation"];
 
@@ -29,12 +27,8 @@ async fn a_database_restarted_under_load_loses_and_doubles_nothing() -> Result<(
         }
         Ok(orders)
     };
-    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, restarting).await?;
-    paid.extend(meanwhile);
-    scene.customer.all_completed(&paid).await?;
-    judge(&scene.stack, &scene.customer, &paid).await?;
-    scene.done();
-    Ok(())
+    let paid = scene.pay_during(restarting).await?;
+    scene.judged(&paid).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,11 +47,8 @@ async fn commits_whose_acknowledgement_is_lost_are_not_done_twice() -> Result<()
             proxy.pass().await;
             scene.stack.ready(service, true).await?;
         }
-        Ok(())
+        Ok(Vec::new())
     };
-    let ((), paid) = under_load(&scene.customer, BOTH, PACE, losing).await?;
-    scene.customer.all_completed(&paid).await?;
-    judge(&scene.stack, &scene.customer, &paid).await?;
-    scene.done();
-    Ok(())
+    let paid = scene.pay_during(losing).await?;
+    scene.judged(&paid).await
 }

@@ -1,7 +1,7 @@
 //! A wallet whose key somebody else uses too.
 
 use anyhow::{Context, Result, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use serde_json::{Value, json};
 use testkit::{Fault, Rule};
 use tests::judge::{Expected, judge_but};
@@ -59,19 +59,17 @@ async fn a_foreign_transaction_at_our_nonce_halts_the_lane_and_the_payment_is_ma
         lanes.iter().any(|lane| lane.address == job.from_address && !lane.halted_reason.is_empty())
     })
     .await;
-    let told = scene.customer.status(&order.id).await?;
-    ensure!(told.failure_reason.is_empty(), "called failed: {}", told.failure_reason);
+    let shown = scene.customer.status(&order.id).await?;
+    ensure!(shown.failure_reason.is_empty(), "called failed: {}", shown.failure_reason);
     Ledger::read(&scene.stack.part("bsc")?.url).await?.never_paid(std::slice::from_ref(&order))?;
     proxy.pass().await;
     let mut operator = scene.execution.clone();
-    let lane = ex::ResumeLaneRequest { chain: "bsc".to_owned(), address: job.from_address.clone() };
+    let lane = pb::ResumeLaneRequest { chain: "bsc".to_owned(), address: job.from_address.clone() };
     operator.resume_lane(lane).await?;
     scene.customer.completed(&order.id, PATIENCE).await?;
     judge_but(&scene.stack, &scene.customer, std::slice::from_ref(&order), &expected).await?;
     let after = scene.job(&order).await?;
-    ensure!(
-        after.attempts.last().and_then(|attempt| attempt.nonce) != Some(nonce),
-        "paid at the taken nonce"
-    );
+    let last = after.attempts.last().and_then(|attempt| attempt.nonce);
+    ensure!(last != Some(nonce), "paid at the taken nonce");
     Ok(())
 }

@@ -3,34 +3,18 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use serde_json::{Value, json};
 use testkit::{Fault, FaultProxy, Gate, Rule};
 use tests::judge::judge;
-use tests::load::{BOTH, under_load};
-use tests::payments::{Ordered, PATIENCE};
+use tests::payments::PATIENCE;
 use tests::pool;
 
-use crate::support::{IMPATIENT, PACE, Scene};
-
-const SEND: &str = "eth_sendRawTransaction";
-
-fn refusal(message: &str) -> Fault {
-    Fault::RpcError { code: -32000, message: message.to_owned() }
-}
+use crate::support::{IMPATIENT, SEND, Scene, refusal};
 
 /// The different bytes that were ever sent.
 fn sent(proxy: &FaultProxy) -> BTreeSet<String> {
     proxy.seen(SEND).iter().map(|params| params[0].as_str().unwrap_or_default().to_owned()).collect()
-}
-
-/// Each of these has one attempt: whatever happened, nothing was signed again.
-async fn signed_once(scene: &Scene, orders: &[Ordered]) -> Result<()> {
-    for order in orders {
-        let job = scene.job(order).await?;
-        ensure!(job.attempts.len() == 1, "{} was signed {} times", job.id, job.attempts.len());
-    }
-    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,13 +31,9 @@ async fn a_node_that_takes_a_payment_and_loses_the_reply_gets_the_same_bytes_aga
     let paid = scene.customer.order_some(12).await?;
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
-    signed_once(&scene, &paid).await?;
-    ensure!(
-        sent(&proxy).len() == paid.len(),
-        "{} payments, {} different bytes",
-        paid.len(),
-        sent(&proxy).len()
-    );
+    scene.signed_once(&paid).await?;
+    let different = sent(&proxy).len();
+    ensure!(different == paid.len(), "{} payments, {different} different bytes", paid.len());
     ensure!(proxy.calls(SEND) > 12, "nothing was sent again");
     scene.done();
     Ok(())
@@ -79,9 +59,7 @@ async fn bytes_and_hash_are_stored_before_they_are_sent() -> Result<()> {
     }
     proxy.pass().await;
     scene.customer.all_completed(&orders).await?;
-    judge(&scene.stack, &scene.customer, &orders).await?;
-    scene.done();
-    Ok(())
+    scene.judged(&orders).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,14 +82,10 @@ async fn a_node_that_is_down_for_a_while_costs_no_nonce_and_no_payment() -> Resu
             proxy.cut().await;
             orders.push(order);
         }
-        Ok(())
+        Ok(orders)
     };
-    let ((), mut paid) = under_load(&scene.customer, BOTH, PACE, flapping).await?;
-    paid.extend(orders);
-    scene.customer.all_completed(&paid).await?;
-    judge(&scene.stack, &scene.customer, &paid).await?;
-    scene.done();
-    Ok(())
+    let paid = scene.pay_during(flapping).await?;
+    scene.judged(&paid).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,14 +108,13 @@ async fn what_the_pool_dropped_is_sent_again_unchanged() -> Result<()> {
     scene.node.resume_mining().await?;
     scene.customer.all_completed(&orders).await?;
     judge(&scene.stack, &scene.customer, &orders).await?;
-    signed_once(&scene, &orders).await?;
+    scene.signed_once(&orders).await?;
     ensure!(sent(&proxy).len() == orders.len(), "other bytes were sent");
     scene.done();
     Ok(())
 }
 
-/// Every attempt of a job is at one nonce.
-fn at_one_nonce(job: &ex::Job) -> Result<()> {
+fn at_one_nonce(job: &pb::Job) -> Result<()> {
     let nonces: BTreeSet<Option<u64>> = job.attempts.iter().map(|attempt| attempt.nonce).collect();
     ensure!(nonces.len() == 1, "{} was signed at {nonces:?}", job.id);
     Ok(())
@@ -179,11 +152,8 @@ async fn the_original_that_is_mined_after_its_replacement_was_signed_counts() ->
         .await?;
     scene.node.resume_mining().await?;
     let completed = scene.customer.completed(&order.id, PATIENCE).await?;
-    ensure!(
-        completed.final_tx_hash == original,
-        "{} was not the one that was mined",
-        completed.final_tx_hash
-    );
+    let hash = completed.final_tx_hash;
+    ensure!(hash == original, "{hash} was not the one that was mined");
     pool::change_chain(&scene.stack, |chain| chain.bump_after_seconds = pool::BUMP_AFTER_SECONDS).await?;
     proxy.pass().await;
     judge(&scene.stack, &scene.customer, std::slice::from_ref(&order)).await?;
@@ -192,8 +162,7 @@ async fn the_original_that_is_mined_after_its_replacement_was_signed_counts() ->
     Ok(())
 }
 
-/// The receipt of a job's only transaction, once it is in a block.
-async fn receipt(scene: &Scene, job: &ex::Job) -> Result<Value> {
+async fn receipt(scene: &Scene, job: &pb::Job) -> Result<Value> {
     let hash = job.attempts.first().context("it was sent")?.tx_hash.clone();
     let found = testkit::wait_for_value("the payment's receipt", PATIENCE, || async {
         let receipt = scene.node.call("eth_getTransactionReceipt", json!([hash])).await.ok()?;
@@ -228,14 +197,12 @@ async fn nodes_that_disagree_about_a_receipt_delay_the_verdict() -> Result<()> {
         proxy.calls(RECEIPT) > asked + 2
     })
     .await;
-    let told = scene.customer.status(&order.id).await?;
-    ensure!(told.final_tx_hash.is_empty() && told.failure_reason.is_empty(), "one node's word decided");
+    let shown = scene.customer.status(&order.id).await?;
+    ensure!(shown.final_tx_hash.is_empty() && shown.failure_reason.is_empty(), "one node's word decided");
     scene.watch_when(&job, "late", late).await?;
     proxy.pass().await;
     scene.customer.completed(&order.id, PATIENCE).await?;
-    judge(&scene.stack, &scene.customer, std::slice::from_ref(&order)).await?;
-    scene.done();
-    Ok(())
+    scene.judged(&[order]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,7 +225,5 @@ async fn a_wallet_without_gas_or_funds_holds_its_payments_and_goes_on_when_funde
     }
     let orders = [token, native];
     scene.customer.all_completed(&orders).await?;
-    judge(&scene.stack, &scene.customer, &orders).await?;
-    scene.done();
-    Ok(())
+    scene.judged(&orders).await
 }

@@ -1,12 +1,10 @@
-//! Services are replaced while they work: told to end, and old and new side by side.
+//! Services are replaced while they work: ended by SIGTERM, and old and new side by side.
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use tests::judge::judge;
-use tests::load::{BOTH, under_load};
 use tests::payments::PATIENCE;
 
-use crate::support::{PACE, Scene};
+use crate::support::Scene;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_service_drains_ends_well_and_loses_nothing() -> Result<()> {
@@ -14,8 +12,7 @@ async fn a_terminated_service_drains_ends_well_and_loses_nothing() -> Result<()>
     let services = ["intent", "execution", "signer-gateway", "confirmation"];
     for service in services {
         // The launcher's process is nobody's child any more, so that its exit code could not be seen.
-        scene.stack.end(service, Signal::SIGTERM)?;
-        scene.stack.start_again(service, &[])?;
+        scene.stack.replace(service, &[])?;
     }
     for service in services {
         scene.stack.serving(service).await?;
@@ -36,19 +33,14 @@ async fn a_terminated_service_drains_ends_well_and_loses_nothing() -> Result<()>
         }
         Ok(orders)
     };
-    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
-    paid.extend(meanwhile);
-    scene.customer.all_completed(&paid).await?;
-    judge(&scene.stack, &scene.customer, &paid).await?;
-    scene.done();
-    Ok(())
+    let paid = scene.pay_during(replacing).await?;
+    scene.judged(&paid).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_executions_on_one_database_pay_once_while_one_replaces_the_other() -> Result<()> {
     let scene = Scene::new().await?;
-    scene.stack.end("execution", Signal::SIGTERM)?;
-    scene.stack.start_again("execution", &[])?;
+    scene.stack.replace("execution", &[])?;
     let listen = format!("127.0.0.1:{}", testkit::free_port());
     let replacing = async {
         let mut orders = Vec::new();
@@ -70,10 +62,6 @@ async fn two_executions_on_one_database_pay_once_while_one_replaces_the_other() 
         }
         Ok(orders)
     };
-    let (mut paid, meanwhile) = under_load(&scene.customer, BOTH, PACE, replacing).await?;
-    paid.extend(meanwhile);
-    scene.customer.all_completed(&paid).await?;
-    judge(&scene.stack, &scene.customer, &paid).await?;
-    scene.done();
-    Ok(())
+    let paid = scene.pay_during(replacing).await?;
+    scene.judged(&paid).await
 }

@@ -1,8 +1,7 @@
 //! The signer is away, slow, or refuses.
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use testkit::FaultProxy;
 use tests::judge::judge;
 use tests::payments::PATIENCE;
@@ -35,10 +34,7 @@ async fn a_signer_that_is_away_or_silent_burns_no_nonce() -> Result<()> {
     proxy.pass().await;
     scene.customer.all_completed(&orders).await?;
     judge(&scene.stack, &scene.customer, &orders).await?;
-    for order in &orders {
-        let job = scene.job(order).await?;
-        ensure!(job.attempts.len() == 1, "{} took {} attempts", job.id, job.attempts.len());
-    }
+    scene.signed_once(&orders).await?;
     scene.done();
     Ok(())
 }
@@ -52,20 +48,18 @@ async fn a_payment_that_the_signer_refuses_fails_alone_and_closes_its_nonce() ->
     let limited = text.replace("1000000000000000000000000", "5000000000000000000");
     ensure!(text != limited, "the signer's limit is not where this test looks for it");
     std::fs::write(&config, &limited)?;
-    scene.stack.end("signer-gateway", Signal::SIGTERM)?;
-    scene.stack.start_again("signer-gateway", &[])?;
+    scene.stack.replace("signer-gateway", &[])?;
     let poison = scene.customer.order("USDT", "6").await?;
     let good = scene.customer.order_some(4).await?;
     scene.customer.all_completed(&good).await?;
     let failed = scene.customer.ended(&poison.id, PATIENCE).await?;
     ensure!(failed.final_tx_hash.is_empty() && !failed.failure_reason.is_empty());
-    let job = scene.job_when(&poison, "failed", |job| job.status() == ex::JobStatus::Failed).await?;
+    let job = scene.job_when(&poison, "failed", |job| job.status() == pb::JobStatus::Failed).await?;
     ensure!(!job.error.is_empty(), "it does not say why");
     let ledger = judge(&scene.stack, &scene.customer, &good).await?;
     ledger.never_paid(std::slice::from_ref(&poison))?;
     std::fs::write(&config, text)?;
-    scene.stack.end("signer-gateway", Signal::SIGTERM)?;
-    scene.stack.start_again("signer-gateway", &[])?;
+    scene.stack.replace("signer-gateway", &[])?;
     scene.done();
     Ok(())
 }

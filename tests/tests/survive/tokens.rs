@@ -3,11 +3,10 @@
 use std::io::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 use proto::execution::v1::wallet_service_client::WalletServiceClient;
-use proto::intent::v1 as it;
+use proto::intent::v1 as intent_pb;
 use proto::intent::v1::policy_service_client::PolicyServiceClient;
 use serde_json::{Value, json};
 use tests::judge::{Expected, judge_but};
@@ -38,7 +37,7 @@ async fn introduce(scene: &Scene, symbol: &str, artifact: &str) -> Result<()> {
         "\n[chains.bsc.assets.{symbol}]\ncontract = \"{contract}\"\nmax_transaction = \"1000000000000000000000\"\n\
          [[chains.bsc.assets.{symbol}.tiers]]\napprovals = 2"
     )?;
-    let asset = ex::Asset {
+    let asset = execution_pb::Asset {
         symbol: symbol.to_owned(),
         chain: "bsc".to_owned(),
         contract_address: contract,
@@ -47,19 +46,19 @@ async fn introduce(scene: &Scene, symbol: &str, artifact: &str) -> Result<()> {
         ..Default::default()
     };
     let mut catalogue = CatalogueServiceClient::new(scene.stack.client("execution", "operator")?);
-    catalogue.put_asset(ex::PutAssetRequest { asset: Some(asset) }).await?;
+    catalogue.put_asset(execution_pb::PutAssetRequest { asset: Some(asset) }).await?;
     let mut wallets = WalletServiceClient::new(scene.stack.client("execution", "operator")?);
-    let all = ex::RefreshBalancesRequest { chain: "bsc".to_owned(), addresses: Vec::new() };
+    let all = execution_pb::RefreshBalancesRequest { chain: "bsc".to_owned(), addresses: Vec::new() };
     wallets.refresh_balances(all).await?;
     let policies = PolicyServiceClient::new(scene.stack.client("intent", "operator")?);
-    let policy = it::ApprovalPolicy {
+    let policy = intent_pb::ApprovalPolicy {
         chain: "bsc".to_owned(),
         asset: symbol.to_owned(),
-        tiers: vec![it::ApprovalTier { from_amount: "0".to_owned(), required_approvals: 2 }],
+        tiers: vec![intent_pb::ApprovalTier { from_amount: "0".to_owned(), required_approvals: 2 }],
         approvers: Vec::new(),
     };
     testkit::wait_for("the token to reach intent's catalogue", PATIENCE, || async {
-        let request = it::PutApprovalPolicyRequest { policy: Some(policy.clone()) };
+        let request = intent_pb::PutApprovalPolicyRequest { policy: Some(policy.clone()) };
         policies.clone().put_approval_policy(request).await.is_ok()
     })
     .await;
@@ -71,12 +70,12 @@ async fn a_token_that_moves_nothing_or_takes_a_fee_is_never_called_paid() -> Res
     let scene = Scene::new().await?;
     introduce(&scene, "FALSE", FALSE_TOKEN).await?;
     introduce(&scene, "FEE", FEE_TOKEN).await?;
-    scene.stack.end("signer-gateway", Signal::SIGTERM)?;
-    scene.stack.start_again("signer-gateway", &[])?;
+    scene.stack.replace("signer-gateway", &[])?;
     let odd = [scene.customer.order("FALSE", "5").await?, scene.customer.order("FEE", "5").await?];
     for order in &odd {
-        let parked =
-            scene.job_when(order, "for a person", |job| job.status() == ex::JobStatus::Parked).await?;
+        let parked = scene
+            .job_when(order, "for a person", |job| job.status() == execution_pb::JobStatus::Parked)
+            .await?;
         ensure!(!parked.error.is_empty(), "{} does not say why", order.asset);
     }
     // The lanes go on.
@@ -85,9 +84,9 @@ async fn a_token_that_moves_nothing_or_takes_a_fee_is_never_called_paid() -> Res
     let expected = Expected { parked: true, ..Expected::default() };
     let ledger = judge_but(&scene.stack, &scene.customer, &good, &expected).await?;
     for order in &odd {
-        let told = scene.customer.status(&order.id).await?;
-        ensure!(told.final_tx_hash.is_empty(), "{} was called paid", order.asset);
-        ensure!(told.failure_reason.is_empty(), "{} was called failed: money may have moved", order.asset);
+        let shown = scene.customer.status(&order.id).await?;
+        ensure!(shown.final_tx_hash.is_empty(), "{} was called paid", order.asset);
+        ensure!(shown.failure_reason.is_empty(), "{} was called failed: money may have moved", order.asset);
         let asked: u128 = order.amount_raw.parse()?;
         ensure!(ledger.transfers(order).len() < 2, "{} was sent twice", order.asset);
         ensure!(!ledger.transfers(order).contains(&asked), "{} was in fact paid", order.asset);

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use tests::judge::judge;
 use tests::payments::PATIENCE;
 
 use crate::support::Scene;
 
-/// What each service must have said within the customer's trace.
-const SAID: &[(&str, &[&str])] = &[
+const LOGGED: &[(&str, &[&str])] = &[
     (
         "intent",
         &["withdrawal requested", "withdrawal approved by one", "handed to execution", "withdrawal changed"],
@@ -34,9 +32,8 @@ fn lines_of(log: &std::path::Path, trace: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_leads_from_the_request_to_the_verdict_through_all_four_services() -> Result<()> {
     let scene = Scene::new().await?;
-    for (service, _) in SAID {
-        scene.stack.end(service, Signal::SIGTERM)?;
-        scene.stack.start_again(service, &[("RUST_LOG", "info,rpc=debug")])?;
+    for (service, _) in LOGGED {
+        scene.stack.replace(service, &[("RUST_LOG", "info,rpc=debug")])?;
         scene.stack.serving(service).await?;
     }
     let trace = hex::encode(rand::random::<[u8; 16]>());
@@ -46,16 +43,14 @@ async fn one_trace_leads_from_the_request_to_the_verdict_through_all_four_servic
     scene.customer.completed(&order.id, PATIENCE).await?;
     scene.customer.completed(&other.id, PATIENCE).await?;
     judge(&scene.stack, &scene.customer, &[order, other]).await?;
-    let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (service, _) in SAID {
-        said.insert(service, lines_of(&scene.stack.part(service)?.log, &trace));
+    let mut logged: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (service, _) in LOGGED {
+        logged.insert(service, lines_of(&scene.stack.part(service)?.log, &trace));
     }
-    for (service, messages) in SAID {
+    for (service, messages) in LOGGED {
         for message in *messages {
-            ensure!(
-                said[service].iter().any(|line| line == message),
-                "{service} did not say {message:?}: {said:#?}"
-            );
+            let is_logged = logged[service].iter().any(|line| line == message);
+            ensure!(is_logged, "{service} did not log {message:?}: {logged:#?}");
         }
     }
     scene.done();

@@ -3,78 +3,30 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use serde_json::json;
 use testkit::Patience;
-use tests::payments::{Customer, Ordered, again};
-use tests::stack::Stack;
-use tests::tron::{Devnet, all_ended, judge, token};
+use tests::payments::Ordered;
+use tests::tron::{all_ended, judge};
 use tonic::Code;
 use types::Address;
 
-use crate::support::{SHORT_MS, order_some, quick_stack, stranger};
+use crate::support::{SENT, SHORT_MS, Scene, quick_stack, stranger};
 
-/// Answers to sent bytes, with or without the bytes having been taken.
-const SENT: &[&str] = &[
-    "accept_timeout",
-    "accept_502",
-    "truncated",
-    "other_error",
-    "timeout",
-    "bad_gateway",
-    "rate_limit",
-    "lite",
-    "p2p_failed",
-    "lost",
-    "forgotten",
-    "busy",
-    "no_connection",
-    "unsolidified",
-];
 const SOON: Duration = Duration::from_secs(120);
 
-struct Scene {
-    stack: Stack,
-    customer: Customer,
-    devnet: Devnet,
-    token: String,
-    dice: StdRng,
-    /// Payments that must have been made, or be proven never to be.
-    orders: Vec<Ordered>,
-}
-
 impl Scene {
-    async fn order(&mut self, count: usize) -> Result<Vec<Ordered>> {
-        let orders = order_some(&self.customer, &mut self.dice, count).await?;
-        self.orders.extend(orders.iter().cloned());
-        Ok(orders)
-    }
-
-    async fn one(&mut self, asset: &str) -> Result<Ordered> {
-        let to = stranger(&mut self.dice);
-        let order = self.customer.order_to("tron", to, (asset, "3.5"), None).await?;
-        self.orders.push(order.clone());
-        Ok(order)
-    }
-
-    async fn job(&self, order: &Ordered) -> Result<ex::Job> {
-        let client = ExecutionServiceClient::new(self.stack.client("execution", "auditor")?);
-        let key = ex::get_job_request::Key::WithdrawalId(order.id.clone());
-        let answer = again(|| {
-            let (mut client, key) = (client.clone(), key.clone());
-            async move { client.get_job(ex::GetJobRequest { key: Some(key) }).await }
-        });
-        answer.await?.job.context("the answer holds a job")
-    }
-
     /// Waits until the job is as wanted; says how it is when that does not come. Asks seldom: what is waited for needs the
     /// machine more.
-    async fn until(&self, order: &Ordered, what: &str, is: impl Fn(&ex::Job) -> bool) -> Result<ex::Job> {
+    async fn until(
+        &self,
+        order: &Ordered,
+        what: &str,
+        is: impl Fn(&execution_pb::Job) -> bool,
+    ) -> Result<execution_pb::Job> {
         let mut patience = Patience::of(SOON);
         let mut pace = tokio::time::interval(Duration::from_millis(250));
         loop {
@@ -93,19 +45,19 @@ impl Scene {
         self.devnet.admin("mining", json!({ "include": include })).await.map(drop)
     }
 
-    async fn mood(&self, behaviour: &str, to: &Address) -> Result<()> {
-        let order = json!({ "token": self.token, "behaviour": behaviour, "to": to.to_string() });
-        self.devnet.admin("behaviour", order).await.map(drop)
+    async fn token_behaves(&self, behaviour: &str, to: &Address) -> Result<()> {
+        let change = json!({ "token": self.token, "behaviour": behaviour, "to": to.to_string() });
+        self.devnet.admin("behaviour", change).await.map(drop)
     }
 }
 
-fn is_sent(job: &ex::Job) -> bool {
-    job.status() == ex::JobStatus::Confirming
+fn is_sent(job: &execution_pb::Job) -> bool {
+    job.status() == execution_pb::JobStatus::Confirming
 }
 
 /// Each answer a node may give to sent bytes, from every node.
 async fn every_answer(scene: &mut Scene) -> Result<()> {
-    for kind in SENT {
+    for kind in SENT.iter().chain(&["lite"]) {
         // From one node and from both: the merged answer is another each time.
         scene.devnet.fault(None, kind, "broadcast", 1).await?;
         scene.devnet.fault(Some(0), kind, "broadcast", 1).await?;
@@ -121,7 +73,7 @@ async fn every_answer(scene: &mut Scene) -> Result<()> {
 async fn another_height(scene: &mut Scene) -> Result<()> {
     for dropped in [false, true] {
         scene.devnet.admin("mining", json!({ "manual": true })).await?;
-        let order = scene.one("TRX").await?;
+        let order = scene.order_one("TRX", "3.5").await?;
         scene.until(&order, "it to be sent", is_sent).await?;
         let to = order.destination.to_string();
         let in_a_block = || async { scene.devnet.moved().await.is_ok_and(|moved| moved.contains_key(&to)) };
@@ -149,19 +101,21 @@ async fn a_lagging_node(scene: &mut Scene) -> Result<()> {
 /// Included and failed: not paid, its fee recorded, and paid by another transaction after the first is proven dead.
 async fn included_and_failed(scene: &mut Scene) -> Result<()> {
     scene.blocks(false).await?;
-    let order = scene.one("USDT").await?;
+    let order = scene.order_one("USDT", "3.5").await?;
     scene.until(&order, "it to be sent", is_sent).await?;
-    scene.mood("revert", &order.destination).await?;
+    scene.token_behaves("revert", &order.destination).await?;
     scene.blocks(true).await?;
     let failed = scene.until(&order, "it to fail in a block", |job| job.tries > 0).await?;
     ensure!(failed.fee_paid.parse::<u64>()? > 0, "the fee of a failed call is recorded: {failed:?}");
-    scene.mood("normal", &order.destination).await?;
+    scene.token_behaves("normal", &order.destination).await?;
     scene.customer.completed(&order.id, SOON).await?;
     // Confirmation tells intent and execution each by itself; who asks execution may be early.
-    let job = scene.until(&order, "it to be settled", |job| job.status() == ex::JobStatus::Confirmed).await?;
+    let job = scene
+        .until(&order, "it to be settled", |job| job.status() == execution_pb::JobStatus::Confirmed)
+        .await?;
     let ended = |status| job.attempts.iter().filter(|attempt| attempt.status() == status).count();
-    ensure!(ended(ex::AttemptStatus::Settled) == 1, "{job:?}");
-    ensure!(ended(ex::AttemptStatus::Reverted) >= 1, "{job:?}");
+    ensure!(ended(execution_pb::AttemptStatus::Settled) == 1, "{job:?}");
+    ensure!(ended(execution_pb::AttemptStatus::Reverted) >= 1, "{job:?}");
     let (paid, before) = (job.fee_paid.parse::<u64>()?, failed.fee_paid.parse::<u64>()?);
     ensure!(paid > before, "the fee that paid is recorded too: {paid} after {before}");
     Ok(())
@@ -170,10 +124,10 @@ async fn included_and_failed(scene: &mut Scene) -> Result<()> {
 /// Never mined within its window: signed again only after proof, and the old bytes are dead for ever.
 async fn expired(scene: &mut Scene) -> Result<()> {
     scene.blocks(false).await?;
-    let order = scene.one("TRX").await?;
+    let order = scene.order_one("TRX", "3.5").await?;
     scene.until(&order, "it to be sent", is_sent).await?;
     let again = scene.until(&order, "its window to close", |job| job.attempts.len() > 1).await?;
-    ensure!(again.attempts[0].status() == ex::AttemptStatus::Void, "{again:?}");
+    ensure!(again.attempts[0].status() == execution_pb::AttemptStatus::Void, "{again:?}");
     scene.blocks(true).await?;
     scene.customer.completed(&order.id, SOON).await?;
     for attempt in &scene.job(&order).await?.attempts {
@@ -191,19 +145,17 @@ async fn expired(scene: &mut Scene) -> Result<()> {
 async fn given_up(scene: &mut Scene) -> Result<()> {
     // No block comes by itself, so that its window is surely open when it is looked at.
     scene.devnet.admin("mining", json!({ "include": false, "manual": true })).await?;
-    let order = scene.one("TRX").await?;
+    let order = scene.order_one("TRX", "3.5").await?;
     let job = scene.until(&order, "it to be sent", is_sent).await?;
     let mut operator = ExecutionServiceClient::new(scene.stack.client("execution", "operator")?);
-    let request = ex::CancelJobRequest { job_id: job.id.clone(), reason: "no longer wanted".to_owned() };
+    let request =
+        execution_pb::CancelJobRequest { job_id: job.id.clone(), reason: "no longer wanted".to_owned() };
     operator.cancel_job(request).await?;
     let held = scene.job(&order).await?;
-    ensure!(
-        held.status() == ex::JobStatus::Confirming,
-        "nothing is called failed while it can be paid: {held:?}"
-    );
+    ensure!(is_sent(&held), "nothing is called failed while it can be paid: {held:?}");
     scene.devnet.admin("mining", json!({ "manual": false })).await?;
-    let told = scene.customer.ended(&order.id, SOON).await?;
-    ensure!(told.status() == pb::WithdrawalStatus::Failed, "{told:?}");
+    let shown = scene.customer.ended(&order.id, SOON).await?;
+    ensure!(shown.status() == pb::WithdrawalStatus::Failed, "{shown:?}");
     scene.blocks(true).await?;
     scene.devnet.solidify(3).await
 }
@@ -213,11 +165,13 @@ async fn without_a_log(scene: &mut Scene) -> Result<Vec<Ordered>> {
     let mut parked = Vec::new();
     for behaviour in ["moves_without_log", "returns_false"] {
         let to = stranger(&mut scene.dice);
-        scene.mood(behaviour, &to).await?;
+        scene.token_behaves(behaviour, &to).await?;
         let order = scene.customer.order_to("tron", to, ("USDT", "3.5"), None).await?;
-        scene.until(&order, "it to be stopped", |job| job.status() == ex::JobStatus::Parked).await?;
-        let told = scene.customer.blocked(&order.id).await?;
-        ensure!(told.contains("stopped for a person"), "{told}");
+        scene
+            .until(&order, "it to be stopped", |job| job.status() == execution_pb::JobStatus::Parked)
+            .await?;
+        let shown = scene.customer.blocked(&order.id).await?;
+        ensure!(shown.contains("stopped for a person"), "{shown}");
         parked.push(order);
     }
     Ok(parked)
@@ -225,11 +179,9 @@ async fn without_a_log(scene: &mut Scene) -> Result<Vec<Ordered>> {
 
 /// More than the wallets have: held and visible, and paid as soon as there is money.
 async fn no_funds(scene: &mut Scene) -> Result<()> {
-    let to = stranger(&mut scene.dice);
-    let order = scene.customer.order_to("tron", to, ("TRX", "3000000"), None).await?;
-    scene.orders.push(order.clone());
+    let order = scene.order_one("TRX", "3000000").await?;
     testkit::wait_for("it to say what it waits for", SOON, || async {
-        scene.customer.status(&order.id).await.is_ok_and(|told| !told.blocked_reason.is_empty())
+        scene.customer.status(&order.id).await.is_ok_and(|shown| !shown.blocked_reason.is_empty())
     })
     .await;
     let wallet = scene.job(&scene.orders[0].clone()).await?.from_address;
@@ -278,10 +230,7 @@ async fn bad_requests(scene: &Scene) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_ends_as_it_must() -> Result<()> {
     let stack = quick_stack(SHORT_MS).await?;
-    let (customer, devnet) = (Customer::of(&stack)?, Devnet::of(&stack)?);
-    let token = token(&stack).await?;
-    let dice = StdRng::seed_from_u64(11);
-    let mut scene = Scene { stack, customer, devnet, token, dice, orders: Vec::new() };
+    let mut scene = Scene::new(stack, 11).await?;
     every_answer(&mut scene).await.context("answers to broadcasts")?;
     another_height(&mut scene).await.context("a fork")?;
     a_lagging_node(&mut scene).await.context("a lagging node")?;

@@ -6,7 +6,7 @@
 
 mod clients;
 mod crash;
+mod environment;
 mod faults;
-mod ground;
 mod schedule;
 mod support;

@@ -9,11 +9,11 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tests::payments::Customer;
-use tests::report::say;
+use tests::report::{from_environment, say};
 use tests::stack::Stack;
 use tests::tron::{Devnet, NODES, all_ended, judge, token};
 
-use crate::support::{AFTERWARDS, SHORT_MS, customer_knows, enqueued, order_some, quick_stack};
+use crate::support::{AFTERWARDS, SENT, SHORT_MS, customer_knows, enqueued, order_some, quick_stack};
 
 /// Payments of the schedule unless `BURSAR_TRON_PAYMENTS` says otherwise.
 const PAYMENTS: usize = 1_000;
@@ -22,26 +22,7 @@ const SEED: u64 = 1;
 /// Something breaks this often.
 const PACE: Duration = Duration::from_millis(250);
 
-fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// What may go wrong with an answer to sent bytes, and with an answer to a question.
-const SENT: &[&str] = &[
-    "accept_timeout",
-    "accept_502",
-    "truncated",
-    "other_error",
-    "timeout",
-    "bad_gateway",
-    "rate_limit",
-    "p2p_failed",
-    "lost",
-    "forgotten",
-    "busy",
-    "no_connection",
-    "unsolidified",
-];
+/// What may go wrong with the answer to a question.
 const ASKED: &[&str] =
     &["timeout", "bad_gateway", "truncated", "rate_limit", "lite", "empty", "hollow", "slow"];
 const QUESTIONS: &[&str] = &[
@@ -104,9 +85,10 @@ async fn break_something(
             "nodes that lag, hide or refuse"
         }
         84..92 => {
-            let behaviour = ["revert", "out_of_energy", "normal"].choose(dice).context("there are moods")?;
+            let behaviour =
+                ["revert", "out_of_energy", "normal"].choose(dice).context("there are behaviours")?;
             devnet.admin("behaviour", json!({ "token": token, "behaviour": behaviour })).await?;
-            "moods of the token"
+            "behaviours of the token"
         }
         92..96 => {
             let price = [100, 100, 130].choose(dice).context("there are prices")?;

@@ -1,19 +1,23 @@
-//! A stack that is quick to try again, and payments to strangers.
+//! A stack that retries quickly, payments to fresh addresses, and one scene for all tests of TRON.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use futures::StreamExt as _;
+use proto::execution::v1 as pb;
+use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1::WithdrawalStatus;
-use rand::Rng as _;
 use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tests::judge::job_of;
 use tests::load;
 use tests::payments::{Customer, Ordered};
+use tests::report::say;
 use tests::stack::Stack;
-use tests::tron::tune;
+use tests::tron::{Devnet, judge, token, tune};
 use types::{Address, AddressFormat};
 
-/// Customers at the same time.
 const CUSTOMERS: usize = 24;
 /// A customer comes this often while something is being broken.
 const PACE: Duration = Duration::from_millis(400);
@@ -25,7 +29,90 @@ pub(crate) const SHORT_MS: u32 = 8_000;
 /// Longer than anything takes on a busy machine: nothing needs a second signature.
 pub(crate) const LONG_MS: u32 = 300_000;
 
-/// A stack whose services are quick to try again, with windows of this length.
+/// What may go wrong with the answer to sent bytes, whether the node has taken them or not.
+pub(crate) const SENT: &[&str] = &[
+    "accept_timeout",
+    "accept_502",
+    "truncated",
+    "other_error",
+    "timeout",
+    "bad_gateway",
+    "rate_limit",
+    "p2p_failed",
+    "lost",
+    "forgotten",
+    "busy",
+    "no_connection",
+    "unsolidified",
+];
+
+/// A stack with its customer, its network, and everything that was ordered: payments that must have been made, or be proven
+/// never to be.
+pub(crate) struct Scene {
+    pub(crate) stack: Arc<Stack>,
+    pub(crate) customer: Customer,
+    pub(crate) devnet: Devnet,
+    /// The token's contract.
+    pub(crate) token: String,
+    pub(crate) dice: StdRng,
+    pub(crate) orders: Vec<Ordered>,
+}
+
+impl Scene {
+    pub(crate) async fn new(stack: Stack, seed: u64) -> Result<Self> {
+        Ok(Self {
+            customer: Customer::of(&stack)?,
+            devnet: Devnet::of(&stack)?,
+            token: token(&stack).await?,
+            dice: StdRng::seed_from_u64(seed),
+            orders: Vec::new(),
+            stack: Arc::new(stack),
+        })
+    }
+
+    pub(crate) async fn order(&mut self, count: usize) -> Result<Vec<Ordered>> {
+        let orders = order_some(&self.customer, &mut self.dice, count).await?;
+        self.orders.extend(orders.iter().cloned());
+        Ok(orders)
+    }
+
+    pub(crate) async fn order_one(&mut self, asset: &str, amount: &str) -> Result<Ordered> {
+        let to = stranger(&mut self.dice);
+        let order = self.customer.order_to("tron", to, (asset, amount), None).await?;
+        self.orders.push(order.clone());
+        Ok(order)
+    }
+
+    /// Orders payments and waits until they are made.
+    pub(crate) async fn pay(&mut self, count: usize) -> Result<Vec<Ordered>> {
+        let orders = self.order(count).await?;
+        self.customer.all_completed(&orders).await?;
+        Ok(orders)
+    }
+
+    /// Breaks something while customers keep ordering, and waits until all of them are paid.
+    pub(crate) async fn during<T>(&mut self, breaking: impl Future<Output = Result<T>>) -> Result<T> {
+        let (broken, orders) = while_ordering(&self.customer, &mut self.dice, breaking).await?;
+        self.customer.all_completed(&orders).await?;
+        self.orders.extend(orders);
+        Ok(broken)
+    }
+
+    pub(crate) async fn job(&self, order: &Ordered) -> Result<pb::Job> {
+        let client = ExecutionServiceClient::new(self.stack.client("execution", "auditor")?);
+        job_of(&client, pb::get_job_request::Key::WithdrawalId(order.id.clone())).await
+    }
+
+    /// Every payment was made once, and nothing was signed twice.
+    pub(crate) async fn judged(self) -> Result<()> {
+        let tally = judge(&self.stack, &self.customer, &self.devnet, &self.orders, &[]).await?;
+        ensure!(tally.completed == self.orders.len(), "{tally:?}");
+        say(format_args!("{tally:?}; double payments: 0"));
+        Ok(())
+    }
+}
+
+/// A stack whose services retry quickly, with windows of this length.
 pub(crate) async fn quick_stack(window_ms: u32) -> Result<Stack> {
     let stack = Stack::start()?;
     let settings = format!(
@@ -76,7 +163,7 @@ pub(crate) async fn while_ordering<T>(
 pub(crate) async fn enqueued(customer: &Customer, orders: &[Ordered]) -> Result<()> {
     for order in orders {
         testkit::wait_for("a withdrawal to be queued", AFTERWARDS, || async {
-            customer.status(&order.id).await.is_ok_and(|told| told.status() != WithdrawalStatus::Approved)
+            customer.status(&order.id).await.is_ok_and(|shown| shown.status() != WithdrawalStatus::Approved)
         })
         .await;
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use chain::{ChainEdge as _, EvmChain, EvmConfig, Finality, NodeConfig};
-use devstack::{Anvil, AnvilOptions, DEV_MNEMONIC, Lifetime, Mining, Tools};
+use devstack::{Anvil, AnvilOptions, DEV_MNEMONIC, JsonRpc, Lifetime, Mining, Tools};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
@@ -23,7 +23,6 @@ const BATCH: usize = 100;
 /// Accounts that send at the same time, each in the order of its nonces.
 const LANES: u32 = 4;
 
-/// Each lane's batches of raw transactions.
 type Lanes = Vec<Vec<Vec<Vec<u8>>>>;
 
 pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
@@ -41,13 +40,13 @@ pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Ro
     let mut wallets = Wallets::new()?;
     let nodes = vec![NodeConfig { name: "anvil".to_owned(), url: anvil.url() }];
     let chain = EvmChain::new(EvmConfig::new("bsc".parse()?, CHAIN_ID, nodes, Finality::Depth(2)))?;
-    let node = Node { url: anvil.url(), http: reqwest::Client::builder().no_proxy().build()? };
+    let node = JsonRpc::new(anvil.url())?;
     let (mut raw, mut our) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let (theirs, own) = (wallets.lanes(batches)?, wallets.lanes(batches)?);
-        node.empty_pool().await?;
+        empty_pool(&node).await?;
         let plain = Box::pin(plain(&node, theirs)).await?;
-        node.empty_pool().await?;
+        empty_pool(&node).await?;
         let ours = Box::pin(ours(&chain, own)).await?;
         // The first round opens connections and fills caches.
         if round > 0 {
@@ -76,18 +75,14 @@ async fn ours(chain: &EvmChain, lanes: Lanes) -> Result<f64> {
 }
 
 /// What anybody would write by hand.
-async fn plain(node: &Node, lanes: Lanes) -> Result<f64> {
+async fn plain(node: &JsonRpc, lanes: Lanes) -> Result<f64> {
     let count = count(&lanes);
     let began = Instant::now();
     let senders = lanes.into_iter().map(|lane| async move {
         for batch in lane {
-            let calls = batch.iter().enumerate().map(|(id, raw)| {
-                let raw = format!("0x{}", hex::encode(raw));
-                json!({"jsonrpc": "2.0", "id": id, "method": "eth_sendRawTransaction", "params": [raw]})
-            });
-            let answers = node.post(&Value::Array(calls.collect())).await?;
-            let answers = answers.as_array().context("a batch is answered by a list")?;
-            let taken = answers.iter().filter(|answer| answer["result"].is_string()).count();
+            let params: Vec<Value> =
+                batch.iter().map(|raw| json!([format!("0x{}", hex::encode(raw))])).collect();
+            let taken = node.batch("eth_sendRawTransaction", &params).await?.len();
             ensure!(taken == batch.len(), "{taken} transactions of {} were taken", batch.len());
         }
         Ok(())
@@ -100,22 +95,9 @@ fn count(lanes: &Lanes) -> f64 {
     lanes.iter().flatten().map(Vec::len).sum::<usize>() as f64
 }
 
-struct Node {
-    url: String,
-    http: reqwest::Client,
-}
-
-impl Node {
-    async fn post(&self, body: &Value) -> Result<Value> {
-        Ok(self.http.post(&self.url).json(body).send().await?.json().await?)
-    }
-
-    async fn empty_pool(&self) -> Result<()> {
-        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "anvil_dropAllTransactions", "params": []});
-        let answer = self.post(&call).await?;
-        ensure!(answer["error"].is_null(), "the pool cannot be emptied: {}", answer["error"]);
-        Ok(())
-    }
+async fn empty_pool(node: &JsonRpc) -> Result<()> {
+    node.call("anvil_dropAllTransactions", json!([])).await.context("the pool cannot be emptied")?;
+    Ok(())
 }
 
 /// The development accounts, each used once.

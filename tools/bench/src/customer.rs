@@ -22,7 +22,6 @@ struct Approver {
     client: IntentServiceClient<Client>,
 }
 
-/// Requests and approves on one stack.
 #[derive(Debug, Clone)]
 pub(crate) struct Customer {
     requester: IntentServiceClient<Client>,
@@ -69,7 +68,6 @@ impl Customer {
         Ok(())
     }
 
-    /// Requested, and approved by both.
     pub(crate) async fn order(&self) -> Result<pb::Withdrawal> {
         let created = self.create().await?;
         for which in 0..self.approvers.len() {

@@ -6,7 +6,6 @@ use hmac::{Hmac, Mac as _};
 use secp256k1::{PublicKey, SECP256K1, Scalar, SecretKey};
 use sha2::Sha512;
 
-/// How far down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// One step from an account whose public key is known.

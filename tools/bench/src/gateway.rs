@@ -11,7 +11,6 @@ use ed25519_dalek::SigningKey;
 use proto::signer::v1 as pb;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
 use rpc::{Client, ClientConfig, Secret};
-use toml::{Table, Value, toml};
 
 use crate::programs;
 use crate::server::Server;
@@ -43,19 +42,16 @@ impl Gateway {
         let (execution, operator) = (rpc::auth::new_key(), rpc::auth::new_key());
         let port = devstack::free_port()?;
         let callers = [("service:execution", &execution.1), ("operator", &operator.1)];
-        let config = config(&server.database("signer").await?, port, callers)?;
+        let config = config(&server.database("signer").await?, port, callers);
         let file = dir.join("config.toml");
-        write_private(&file, &toml::to_string(&config)?)?;
+        write_private(&file, &config)?;
         migrate(&program, &file).await?;
         let url = format!("http://127.0.0.1:{port}");
         let options = ServiceOptions {
             name: NAME.to_owned(),
-            command: vec![
-                program.display().to_string(),
-                "serve".into(),
-                "--config".into(),
-                file.display().to_string(),
-            ],
+            command: [&program.display().to_string(), "serve", "--config", &file.display().to_string()]
+                .map(str::to_owned)
+                .to_vec(),
             env: [].into(),
             log: dir.join("log"),
             dir,
@@ -108,58 +104,37 @@ impl Gateway {
     }
 }
 
-fn config(database: &str, port: u16, callers: [(&str, &String); 2]) -> Result<Table> {
-    let mut config = toml! {
-        [server.limits]
-        notice_ms = 0
-        [telemetry]
-        log_format = "json"
-        [seal]
-        unseal_key = "a key that opens nothing but this measurement"
-        [chains.bsc]
-        address_format = "evm"
-        native = "BNB"
-        max_fee = "50000000000000000"
-        [chains.bsc.assets.BNB]
-        max_transaction = "1000000000000000000000000"
-        tiers = [{ approvals = 2 }]
-    };
-    let keys = callers.into_iter().map(|(role, sha256)| {
-        let entries = [
-            ("name", role.into()),
-            ("sha256", sha256.as_str().into()),
-            ("roles", vec![Value::from(role)].into()),
-        ];
-        table(entries)
+fn config(database: &str, port: u16, callers: [(&str, &String); 2]) -> String {
+    let keys = callers.map(|(role, sha256)| {
+        format!("[[auth.keys]]\nname = '{role}'\nsha256 = '{sha256}'\nroles = ['{role}']\n")
     });
-    let approvers = APPROVERS.into_iter().map(|name| {
+    let approvers = APPROVERS.map(|name| {
         let public_key = hex::encode(approver(name).verifying_key().to_bytes());
-        table([("name", name.into()), ("public_key", public_key.into())])
+        format!("[[policy.approvers]]\nname = '{name}'\npublic_key = '{public_key}'\n")
     });
-    set(&mut config, &["server"], "listen", format!("127.0.0.1:{port}").into());
-    set(&mut config, &["database"], "url", database.into());
-    set(&mut config, &["auth"], "keys", Value::Array(keys.collect()));
-    set(&mut config, &["policy"], "approvers", Value::Array(approvers.collect()));
-    set(&mut config, &["chains", "bsc"], "chain_id", i64::try_from(CHAIN_ID)?.into());
-    Ok(config)
-}
-
-fn table<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    Value::Table(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-}
-
-fn set(table: &mut Table, path: &[&str], key: &str, value: Value) {
-    match path.split_first() {
-        None => {
-            table.insert(key.to_owned(), value);
-        }
-        Some((first, rest)) => {
-            let inner = table.entry(*first).or_insert_with(|| Value::Table(Table::new()));
-            if let Value::Table(inner) = inner {
-                set(inner, rest, key, value);
-            }
-        }
-    }
+    format!(
+        r#"
+[server]
+listen = "127.0.0.1:{port}"
+limits.notice_ms = 0
+[database]
+url = "{database}"
+[telemetry]
+log_format = "json"
+[seal]
+unseal_key = "a key that opens nothing but this measurement"
+[chains.bsc]
+address_format = "evm"
+chain_id = {CHAIN_ID}
+native = "BNB"
+max_fee = "50000000000000000"
+[chains.bsc.assets.BNB]
+max_transaction = "1000000000000000000000000"
+tiers = [{{ approvals = 2 }}]
+{}{}"#,
+        keys.concat(),
+        approvers.concat()
+    )
 }
 
 fn write_private(path: &Path, text: &str) -> Result<()> {
@@ -172,7 +147,7 @@ async fn migrate(program: &PathBuf, config: &Path) -> Result<()> {
     let mut command = tokio::process::Command::new(program);
     command.args(["migrate", "--config"]).arg(config).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await.with_context(|| format!("cannot run {}", program.display()))?;
-    let said = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "migrating the gateway failed: {}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    ensure!(output.status.success(), "migrating the gateway failed: {}", String::from_utf8_lossy(&printed));
     Ok(())
 }

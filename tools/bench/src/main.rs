@@ -140,7 +140,6 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// What was measured, and what could not be.
 #[derive(Debug, Default)]
 struct Report {
     rows: Vec<Row>,
@@ -187,7 +186,6 @@ impl Run<'_> {
         parts.iter().any(|part| self.cli.wants(*part))
     }
 
-    /// One measurement, if it is wanted.
     async fn row(&mut self, part: Part, what: &str, measured: impl Future<Output = Result<Vec<Row>>>) {
         if self.cli.wants(part) {
             step(what);

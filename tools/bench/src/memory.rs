@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
@@ -72,8 +72,8 @@ async fn fill(stack: &Stack, jobs: usize) -> Result<Filled> {
     Box::pin(queue(&customer, rest)).await?;
     let full = read(stack)?;
     let mut execution = ExecutionServiceClient::new(stack.client("execution", "operator")?);
-    let counted = execution.get_statistics(ex::GetStatisticsRequest::default()).await?.into_inner();
-    let waiting = counted.counts.iter().filter(|count| count.status() == ex::JobStatus::Pending);
+    let counted = execution.get_statistics(execution_pb::GetStatisticsRequest::default()).await?.into_inner();
+    let waiting = counted.counts.iter().filter(|count| count.status() == execution_pb::JobStatus::Pending);
     Ok(Filled { queued: waiting.map(|count| count.count).sum(), tenth, full })
 }
 
@@ -95,10 +95,13 @@ async fn queue(customer: &Customer, withdrawals: Vec<pb::Withdrawal>) -> Result<
 
 async fn switch_off(stack: &Stack) -> Result<()> {
     let mut catalogue = CatalogueServiceClient::new(stack.client("execution", "operator")?);
-    let chains = catalogue.list_chains(ex::ListChainsRequest::default()).await?.into_inner().chains;
+    let chains = catalogue.list_chains(execution_pb::ListChainsRequest::default()).await?.into_inner().chains;
     for chain in chains {
-        let chain = Some(ex::Chain { enabled: false, ..chain });
-        catalogue.put_chain(ex::PutChainRequest { chain }).await.context("cannot switch the chain off")?;
+        let chain = Some(execution_pb::Chain { enabled: false, ..chain });
+        catalogue
+            .put_chain(execution_pb::PutChainRequest { chain })
+            .await
+            .context("cannot switch the chain off")?;
     }
     Ok(())
 }

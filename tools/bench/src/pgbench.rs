@@ -17,14 +17,12 @@ pub(crate) struct Pgbench {
     dir: PathBuf,
 }
 
-/// How much each client does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Extent {
     Seconds(u32),
     TransactionsEach(u32),
 }
 
-/// One script and who runs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load<'a> {
     pub(crate) database: &'a str,

@@ -44,19 +44,19 @@ pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<
     .execute(&pool)
     .await?;
     let mut gateway = Box::pin(Gateway::start(server, dir)).await?;
-    let mut desk = Box::pin(Desk::open(&gateway)).await?;
-    for asked in [Asked::Alone, Asked::Together] {
-        let few = desk.requests(IN_FLIGHT as usize * 4)?;
-        Box::pin(rate(&gateway, few, span, asked)).await.context("warming up")?;
+    let mut factory = Box::pin(RequestFactory::new(&gateway)).await?;
+    for style in [Style::Single, Style::Batch] {
+        let few = factory.requests(IN_FLIGHT as usize * 4)?;
+        Box::pin(rate(&gateway, few, span, style)).await.context("warming up")?;
     }
     let (mut raw, mut alone, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..mode.rounds() {
         server::settle(&pool).await?;
         raw.push(ceiling(server, &commits, seconds).await?);
-        for (asked, rates) in [(Asked::Alone, &mut alone), (Asked::Together, &mut together)] {
-            let prepared = desk.requests(REQUESTS_PER_SECOND * seconds as usize)?;
+        for (style, rates) in [(Style::Single, &mut alone), (Style::Batch, &mut together)] {
+            let prepared = factory.requests(REQUESTS_PER_SECOND * seconds as usize)?;
             server::settle(&pool).await?;
-            rates.push(Box::pin(rate(&gateway, prepared, span, asked)).await?);
+            rates.push(Box::pin(rate(&gateway, prepared, span, style)).await?);
         }
     }
     Box::pin(verify(&gateway)).await?;
@@ -72,13 +72,12 @@ pub(crate) async fn rows(server: &Server, dir: &Path, mode: Mode) -> Result<Vec<
     ])
 }
 
-/// How requests are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Style {
     /// Each by a call of its own.
-    Alone,
+    Single,
     /// Many in a call, as execution does.
-    Together,
+    Batch,
 }
 
 /// One durable commit for each insert.
@@ -93,12 +92,12 @@ async fn rate(
     gateway: &Gateway,
     requests: Vec<pb::SignTransactionRequest>,
     span: Duration,
-    asked: Asked,
+    style: Style,
 ) -> Result<f64> {
     let clients = (0..CONNECTIONS).map(|_| gateway.as_execution()).collect::<Result<Vec<_>>>()?;
-    let (callers, in_a_call) = match asked {
-        Asked::Alone => (IN_FLIGHT as usize, 1),
-        Asked::Together => (CALLERS, IN_FLIGHT as usize),
+    let (callers, in_a_call) = match style {
+        Style::Single => (IN_FLIGHT as usize, 1),
+        Style::Batch => (CALLERS, IN_FLIGHT as usize),
     };
     let mut shares: Vec<Vec<Vec<_>>> = vec![Vec::new(); callers];
     for (index, call) in requests.chunks(in_a_call).enumerate() {
@@ -113,9 +112,9 @@ async fn rate(
                 if began.elapsed() >= span {
                     break;
                 }
-                signed += match asked {
-                    Asked::Alone => alone(client.clone(), call).await?,
-                    Asked::Together => together(client.clone(), call).await?,
+                signed += match style {
+                    Style::Single => single(client.clone(), call).await?,
+                    Style::Batch => batch(client.clone(), call).await?,
                 };
             }
             anyhow::Ok(signed)
@@ -127,7 +126,7 @@ async fn rate(
 
 type SignerClient = SignerServiceClient<rpc::Client>;
 
-async fn alone(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
+async fn single(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
     let mut signed = 0;
     for request in call {
         check(&client.sign_transaction(request).await?.into_inner())?;
@@ -136,7 +135,7 @@ async fn alone(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) 
     Ok(signed)
 }
 
-async fn together(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
+async fn batch(mut client: SignerClient, call: Vec<pb::SignTransactionRequest>) -> Result<u32> {
     let item = |request| pb::SignTransactionsItem { request: Some(request), traceparent: String::new() };
     let request = pb::SignTransactionsRequest { items: call.into_iter().map(item).collect() };
     let mut signed = 0;
@@ -169,7 +168,7 @@ async fn verify(gateway: &Gateway) -> Result<()> {
 }
 
 /// Makes requests: distinct payments, each with approvals of its own, nonces in order.
-struct Desk {
+struct RequestFactory {
     group: String,
     wallets: Vec<String>,
     approvers: Vec<(&'static str, SigningKey)>,
@@ -178,11 +177,18 @@ struct Desk {
     made: usize,
 }
 
-impl Desk {
-    async fn open(gateway: &Gateway) -> Result<Desk> {
+impl RequestFactory {
+    async fn new(gateway: &Gateway) -> Result<RequestFactory> {
         let (group, wallets) = gateway.wallets(WALLETS).await?;
         let approvers = APPROVERS.into_iter().map(|name| (name, approver(name))).collect();
-        Ok(Desk { group, wallets, approvers, chain: "bsc".parse()?, asset: "BNB".parse()?, made: 0 })
+        Ok(RequestFactory {
+            group,
+            wallets,
+            approvers,
+            chain: "bsc".parse()?,
+            asset: "BNB".parse()?,
+            made: 0,
+        })
     }
 
     fn requests(&mut self, count: usize) -> Result<Vec<pb::SignTransactionRequest>> {

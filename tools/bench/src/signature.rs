@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use alloy::consensus::{SignableTransaction as _, TxEip1559, TxEnvelope};
 use alloy::eips::eip2718::Encodable2718 as _;
+use alloy_primitives::{TxKind, U256};
 use alloy_signer::SignerSync as _;
 use alloy_signer_local::PrivateKeySigner;
-use alloy_primitives::{TxKind, U256};
 use anyhow::{Context as _, Result};
 use secp256k1::{Message, SECP256K1, SecretKey};
 use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
@@ -26,20 +26,20 @@ const TIP: u128 = 1_000_000_000;
 const GAS: u64 = 21_000;
 
 pub(crate) fn rows(mode: Mode) -> Result<Vec<Row>> {
-    let bench = Keys::new()?;
-    let mut rows = signatures(&bench, mode)?;
-    rows.extend(derivations(&bench, mode)?);
+    let keys = Keys::new()?;
+    let mut rows = signatures(&keys, mode)?;
+    rows.extend(derivations(&keys, mode)?);
     Ok(rows)
 }
 
-fn signatures(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
+fn signatures(keys: &Keys, mode: Mode) -> Result<Vec<Row>> {
     let span = Duration::from_millis(mode.pick(500, 2000));
     let (mut raw, mut ours, mut whole, mut alloy) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..mode.rounds() {
-        raw.push(per_second(span, |n| bench.libsecp256k1(n))?);
-        ours.push(per_second(span, |n| bench.gateway(n))?);
-        whole.push(per_second(span, |n| bench.gateway_transaction(n))?);
-        alloy.push(per_second(span, |n| bench.alloy_transaction(n))?);
+        raw.push(per_second(span, |n| keys.libsecp256k1(n))?);
+        ours.push(per_second(span, |n| keys.gateway(n))?);
+        whole.push(per_second(span, |n| keys.gateway_transaction(n))?);
+        alloy.push(per_second(span, |n| keys.alloy_transaction(n))?);
     }
     let raw = median(&raw);
     Ok(vec![
@@ -53,7 +53,7 @@ fn signatures(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
     ])
 }
 
-fn derivations(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
+fn derivations(keys: &Keys, mode: Mode) -> Result<Vec<Row>> {
     let span = Duration::from_millis(mode.pick(250, 1000));
     let (mut level, mut cached, mut path, mut uncached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut next = 0;
@@ -61,10 +61,10 @@ fn derivations(bench: &Keys, mode: Mode) -> Result<Vec<Row>> {
         level.push(per_second(span, |n| derive(&KEY, Way::OneLevel, n))?);
         cached.push(per_second(span, |_| {
             next += 1;
-            bench.next_wallet(next)
+            keys.next_wallet(next)
         })?);
         path.push(per_second(span, |n| derive(&KEY, Way::FullPath, n))?);
-        uncached.push(per_second(span, |n| bench.whole_path(n))?);
+        uncached.push(per_second(span, |n| keys.whole_path(n))?);
     }
     let row = |what, ours: &[f64], raw: &[f64]| {
         Row::new(what, Unit::PerSecond).ours(median(ours)).raw(median(raw)).goal(Goal::OfRaw(0.9))

@@ -38,7 +38,6 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Starts everything and waits until it is ready.
     pub(crate) fn start(dir: &Path) -> Result<Stack> {
         let (bursar, data) = (programs::find("bursar")?, dir.join("stack"));
         // Before the start, so that a failed one is cleared away too.
@@ -71,19 +70,16 @@ impl Stack {
         Ok(&self.part(name)?.url)
     }
 
-    /// Somebody's API key.
     pub(crate) fn key(&self, who: &str) -> Result<&str> {
         let key = self.file.api_keys.get(who).with_context(|| format!("stack.json has no key of {who}"))?;
         Ok(key)
     }
 
-    /// A channel to a service in somebody's name.
     pub(crate) fn client(&self, service: &str, who: &str) -> Result<Client> {
         let config = ClientConfig::new(self.url(service)?).with_key(Secret::new(self.key(who)?.to_owned()));
         Ok(rpc::connect_lazy(&ClientConfig { timeout_ms: PATIENCE_MS, ..config })?)
     }
 
-    /// The seed of an approver's key.
     pub(crate) fn approver_seed(&self, name: &str) -> Result<[u8; 32]> {
         let file = self.data.join("approvers").join(format!("{name}.key"));
         let text =

@@ -6,7 +6,6 @@ use anyhow::Result;
 
 const HEAD: [&str; 8] = ["what", "ours", "raw limit", "ratio", "peer", "ratio", "goal", "reached?"];
 
-/// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     PerSecond,
@@ -39,7 +38,6 @@ pub(crate) enum Goal {
     Below(f64),
 }
 
-/// One measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     what: String,
@@ -152,7 +150,6 @@ impl Row {
     }
 }
 
-/// Prints all rows in columns.
 pub(crate) fn print(rows: &[Row]) -> Result<()> {
     let cells: Vec<[String; 8]> = rows.iter().map(Row::cells).collect();
     let width = |column: usize| {

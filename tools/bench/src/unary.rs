@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use proto::confirmation::v1 as wire;
+use proto::confirmation::v1 as pb;
 use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
 use proto::confirmation::v1::confirmation_service_server::{ConfirmationService, ConfirmationServiceServer};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -74,7 +74,7 @@ async fn ask(
     mut client: ConfirmationServiceClient<Channel>,
     key: Option<MetadataValue<Ascii>>,
 ) -> Result<()> {
-    let mut request = Request::new(wire::GetAttestationKeyRequest {});
+    let mut request = Request::new(pb::GetAttestationKeyRequest {});
     if let Some(key) = key {
         request.metadata_mut().insert("authorization", key);
     }
@@ -157,7 +157,6 @@ fn say(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Answers one read.
 #[derive(Debug)]
 struct Bare;
 
@@ -167,12 +166,12 @@ macro_rules! bare {
         impl ConfirmationService for Bare {
             async fn get_attestation_key(
                 &self,
-                _: Request<wire::GetAttestationKeyRequest>,
-            ) -> Result<Response<wire::GetAttestationKeyResponse>, Status> {
-                Ok(Response::new(wire::GetAttestationKeyResponse { public_key: vec![7; 32] }))
+                _: Request<pb::GetAttestationKeyRequest>,
+            ) -> Result<Response<pb::GetAttestationKeyResponse>, Status> {
+                Ok(Response::new(pb::GetAttestationKeyResponse { public_key: vec![7; 32] }))
             }
 
-            $(async fn $name(&self, _: Request<wire::$request>) -> Result<Response<wire::$response>, Status> {
+            $(async fn $name(&self, _: Request<pb::$request>) -> Result<Response<pb::$response>, Status> {
                 Err(Status::unimplemented("not measured"))
             })*
         }

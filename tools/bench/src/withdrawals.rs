@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use chrono::{DateTime, Utc};
-use proto::execution::v1 as ex;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
@@ -21,7 +21,6 @@ const WARM_UP: usize = 250;
 const PATIENCE: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(50);
 
-/// All that have not ended.
 const OPEN: [pb::WithdrawalStatus; 3] =
     [pb::WithdrawalStatus::Pending, pb::WithdrawalStatus::Approved, pb::WithdrawalStatus::Queued];
 
@@ -52,8 +51,8 @@ async fn broadcast_at(jobs: &mut ExecutionServiceClient<Client>, withdrawal: &st
     loop {
         // First a pause: asking would disturb what is being measured.
         tokio::time::sleep(POLL).await;
-        let key = Some(ex::get_job_request::Key::WithdrawalId(withdrawal.to_owned()));
-        let answer = jobs.get_job(ex::GetJobRequest { key }).await;
+        let key = Some(execution_pb::get_job_request::Key::WithdrawalId(withdrawal.to_owned()));
+        let answer = jobs.get_job(execution_pb::GetJobRequest { key }).await;
         let job = answer.ok().and_then(|answer| answer.into_inner().job);
         let sent = job.iter().flat_map(|job| &job.attempts).find_map(|attempt| attempt.broadcast_at);
         if let Some(at) = sent {

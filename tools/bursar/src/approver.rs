@@ -8,7 +8,6 @@ use ed25519_dalek::{Signer, SigningKey};
 use proto::intent::v1 as pb;
 use types::{Address, Payment, PaymentDigest, approval_message};
 
-/// A named approver and the key that speaks for them.
 pub struct ApproverKey {
     name: String,
     key: SigningKey,
@@ -21,14 +20,12 @@ impl std::fmt::Debug for ApproverKey {
 }
 
 impl ApproverKey {
-    /// From the hex of a 32-byte seed.
     pub fn from_hex(name: &str, seed: &str) -> Result<Self> {
         let bytes = hex::decode(seed.trim()).context("the seed is not hex")?;
         let seed: [u8; 32] = bytes.try_into().ok().context("the seed is not 32 bytes")?;
         Ok(Self { name: name.to_owned(), key: SigningKey::from_bytes(&seed) })
     }
 
-    /// From a file that holds the hex of a 32-byte seed.
     pub fn read(name: &str, file: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;

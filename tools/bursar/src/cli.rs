@@ -37,7 +37,7 @@ enum Command {
     Up(Up),
     /// Stop everything that `up` started
     Down(Down),
-    /// Show what runs and how it feels; exit 1 if anything is down
+    /// Show what runs and its health; exit 1 if anything is down
     Status(Status),
     /// Show the log of a part
     Logs(Logs),

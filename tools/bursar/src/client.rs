@@ -20,18 +20,33 @@ use serde::Deserialize;
 
 use crate::approver::ApproverKey;
 
-pub type Intent = IntentServiceClient<Client>;
-pub type Policy = PolicyServiceClient<Client>;
-pub type Execution = ExecutionServiceClient<Client>;
-pub type Catalogue = CatalogueServiceClient<Client>;
-pub type Wallets = WalletServiceClient<Client>;
-pub type Confirmation = ConfirmationServiceClient<Client>;
-pub type Signer = SignerServiceClient<Client>;
-pub type Indexer = IndexerServiceClient<Client>;
-pub type Workers = WorkerServiceClient<Client>;
+/// A client of each gRPC service: its type, and the method that connects it in somebody's name.
+macro_rules! clients {
+    ($($name:ident: $alias:ident = $client:ident at $service:literal $address:ident;)*) => {
+        $(pub type $alias = $client<Client>;)*
+
+        impl Connection {
+            $(pub fn $name(&self, who: &str) -> Result<$alias> {
+                Ok($alias::new(self.client($service, self.target.$address.as_ref(), who)?))
+            })*
+        }
+    };
+}
+
+clients! {
+    intent: Intent = IntentServiceClient at "intent" intent;
+    policy: Policy = PolicyServiceClient at "intent" intent;
+    execution: Execution = ExecutionServiceClient at "execution" execution;
+    catalogue: Catalogue = CatalogueServiceClient at "execution" execution;
+    wallets: Wallets = WalletServiceClient at "execution" execution;
+    confirmation: Confirmation = ConfirmationServiceClient at "confirmation" confirmation;
+    signer: Signer = SignerServiceClient at "signer-gateway" signer;
+    indexer: Indexer = IndexerServiceClient at "indexer" indexer;
+    workers: Workers = WorkerServiceClient at "worker-control" worker_control;
+}
 
 /// Where the services are. Without addresses, the local stack's are taken.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Target {
     /// Directory of the local stack
     #[arg(long, global = true, default_value = ".bursar", value_name = "DIR")]
@@ -66,18 +81,29 @@ impl Target {
     /// The local stack and nothing else, whatever addresses and keys the environment holds: who starts a stack or shows it off
     /// must not reach another installation by them.
     pub fn local(&self) -> Target {
-        Target {
-            data: self.data.clone(),
-            intent: None,
-            execution: None,
-            confirmation: None,
-            signer: None,
-            indexer: None,
-            worker_control: None,
-            api_key: None,
-            ca: None,
+        Target { data: self.data.clone(), ..Target::default() }
+    }
+}
+
+/// Most items that a service gives in one page.
+const PAGE: usize = 500;
+
+/// Reads pages until there are `limit` items or no more. `page` takes a page size and the token of the page.
+pub async fn pages<T>(
+    limit: usize,
+    mut page: impl AsyncFnMut(u32, String) -> Result<(Vec<T>, String)>,
+) -> Result<Vec<T>> {
+    let (mut found, mut token) = (Vec::new(), String::new());
+    while found.len() < limit {
+        let (items, next) = page(u32::try_from((limit - found.len()).min(PAGE))?, token).await?;
+        found.extend(items);
+        token = next;
+        if token.is_empty() {
+            break;
         }
     }
+    found.truncate(limit);
+    Ok(found)
 }
 
 /// The part of `stack.json` that a client needs.
@@ -92,7 +118,6 @@ struct Part {
     url: String,
 }
 
-/// Addresses and keys, resolved.
 pub struct Connection {
     target: Target,
     stack: Option<Stack>,
@@ -125,39 +150,6 @@ impl Connection {
         Ok(Self { target, stack })
     }
 
-    pub fn intent(&self, who: &str) -> Result<Intent> {
-        Ok(Intent::new(self.client("intent", self.target.intent.as_ref(), who)?))
-    }
-
-    pub fn policy(&self, who: &str) -> Result<Policy> {
-        Ok(Policy::new(self.client("intent", self.target.intent.as_ref(), who)?))
-    }
-
-    pub fn execution(&self, who: &str) -> Result<Execution> {
-        Ok(Execution::new(self.client("execution", self.target.execution.as_ref(), who)?))
-    }
-
-    pub fn catalogue(&self, who: &str) -> Result<Catalogue> {
-        Ok(Catalogue::new(self.client("execution", self.target.execution.as_ref(), who)?))
-    }
-
-    pub fn wallets(&self, who: &str) -> Result<Wallets> {
-        Ok(Wallets::new(self.client("execution", self.target.execution.as_ref(), who)?))
-    }
-
-    pub fn confirmation(&self, who: &str) -> Result<Confirmation> {
-        Ok(Confirmation::new(self.client("confirmation", self.target.confirmation.as_ref(), who)?))
-    }
-
-    pub fn workers(&self, who: &str) -> Result<Workers> {
-        Ok(Workers::new(self.client("worker-control", self.target.worker_control.as_ref(), who)?))
-    }
-
-    pub fn indexer(&self, who: &str) -> Result<Indexer> {
-        Ok(Indexer::new(self.client("indexer", self.target.indexer.as_ref(), who)?))
-    }
-
-    /// Where a part of the local stack listens.
     pub fn part(&self, name: &str) -> Option<String> {
         self.stack.as_ref().and_then(|stack| stack.parts.get(name)).map(|part| part.url.clone())
     }
@@ -166,10 +158,6 @@ impl Connection {
     pub fn unseal_key_file(&self) -> Option<PathBuf> {
         let own = self.stack.is_some() && self.target.signer.is_none();
         own.then(|| self.target.data.join("secrets").join("unseal.key"))
-    }
-
-    pub fn signer(&self, who: &str) -> Result<Signer> {
-        Ok(Signer::new(self.client("signer-gateway", self.target.signer.as_ref(), who)?))
     }
 
     /// The signing key of a development approver; anyone else's lies in a file of their own.
@@ -190,7 +178,7 @@ impl Connection {
                 self.target.data.display()
             ),
         };
-        // Keys of the local stack are nobody else's business.
+        // A key of the local stack is never sent to another address.
         let is_own = own.is_some_and(|own| own == url.trim_end_matches('/'));
         let own_key = is_own.then(|| self.own_key(who)).flatten();
         let mut config = ClientConfig::new(url);
@@ -204,7 +192,6 @@ impl Connection {
         Ok(connect_lazy(&config)?)
     }
 
-    /// The key of a named caller on the local stack.
     fn own_key(&self, name: &str) -> Option<Secret> {
         self.stack.as_ref()?.api_keys.get(name).map(Secret::new)
     }

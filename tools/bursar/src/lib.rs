@@ -7,7 +7,6 @@ pub mod approver;
 pub mod cli;
 pub mod client;
 pub mod command;
-pub mod index_seed;
 pub mod output;
 pub mod progress;
 pub mod reconnect;

@@ -6,23 +6,19 @@ use anyhow::{Context, Result};
 use prost::Message;
 use prost_reflect::{DynamicMessage, SerializeOptions};
 
-/// What the caller asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
     pub json: bool,
 }
 
-/// One message as indented JSON.
 pub fn json<M: Message>(name: &str, message: &M) -> Result<()> {
     print(&serde_json::to_string_pretty(&value(name, message)?)?)
 }
 
-/// One message as a single line of JSON.
 pub fn json_line<M: Message>(name: &str, message: &M) -> Result<()> {
     print(&value(name, message)?.to_string())
 }
 
-/// Several messages as a JSON array.
 pub fn json_list<M: Message>(name: &str, messages: &[M]) -> Result<()> {
     let list = messages.iter().map(|m| value(name, m)).collect::<Result<Vec<_>>>()?;
     print(&serde_json::to_string_pretty(&list)?)
@@ -62,13 +58,28 @@ fn line<const N: usize>(cells: &[String; N], width: &[usize; N]) -> Result<()> {
     print(text.join("  ").trim_end())
 }
 
-/// An error and its causes in one line. What a service refused is told in the service's own words.
+/// `JOB_STATUS_QUEUED` without its prefix: `queued`.
+pub fn enum_name(name: &str, prefix: &str) -> String {
+    name.trim_start_matches(prefix).to_lowercase()
+}
+
+/// A time span in its largest unit, which is enough for people.
+pub fn span(seconds: i64) -> String {
+    match seconds.max(0) {
+        s if s < 120 => format!("{s} s"),
+        s if s < 7_200 => format!("{} min", s / 60),
+        s if s < 172_800 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+/// An error and its causes in one line. A refusal is shown in the service's own words.
 pub fn explain(error: &anyhow::Error) -> String {
-    let told = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<tonic::Status>() {
+    let text = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<tonic::Status>() {
         Some(status) => format!("{} ({:?})", status.message(), status.code()),
         None => cause.to_string(),
     };
-    error.chain().map(told).collect::<Vec<_>>().join(": ")
+    error.chain().map(text).collect::<Vec<_>>().join(": ")
 }
 
 /// A closed pipe (`| head`) is a reader who has seen enough, not a failure.
@@ -82,6 +93,11 @@ pub fn print(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_told_in_the_unit_people_think_in() {
+        assert_eq!([span(5), span(600), span(10_000), span(300_000)], ["5 s", "10 min", "2 h", "3 days"]);
+    }
 
     #[test]
     fn a_refusal_is_told_in_the_services_words() {

@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A step that takes a while, and when it began.
 #[derive(Debug)]
 pub struct Step {
     name: String,

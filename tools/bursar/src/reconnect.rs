@@ -11,31 +11,31 @@ use crate::progress::say;
 /// Between two tries to reach a service that is away.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What is left when a stream has ended well.
+/// Whether anything follows a stream that ended well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum Remaining {
     /// More will come: the service drained, and another is about to take its place.
     More,
     Nothing,
 }
 
 /// Calls `once` until nothing is left. What it has seen so far is its own to remember, so that it goes on from there.
-pub async fn follow(mut once: impl AsyncFnMut() -> Result<Left>) -> Result<()> {
-    // Told once for each outage, not for each try.
-    let mut told = false;
+pub async fn follow(mut once: impl AsyncFnMut() -> Result<Remaining>) -> Result<()> {
+    // An outage is reported once, not for each try.
+    let mut reported = false;
     loop {
         let began = Instant::now();
         let ended = once().await;
         // What lasted this long had a connection.
-        told &= began.elapsed() < PAUSE;
+        reported &= began.elapsed() < PAUSE;
         match ended {
-            Ok(Left::Nothing) => return Ok(()),
-            Ok(Left::More) => {}
+            Ok(Remaining::Nothing) => return Ok(()),
+            Ok(Remaining::More) => {}
             Err(error) if error.downcast_ref().is_some_and(is_broken) => {
-                if !told {
+                if !reported {
                     say(format_args!("trying again: {}", output::explain(&error)));
                 }
-                told = true;
+                reported = true;
             }
             Err(error) => return Err(error),
         }
@@ -59,7 +59,8 @@ mod tests {
     #[tokio::test]
     async fn an_outage_is_waited_out_and_a_refusal_is_told() {
         let mut script =
-            vec![Err(tonic::Status::unavailable("away")), Ok(Left::More), Ok(Left::Nothing)].into_iter();
+            vec![Err(tonic::Status::unavailable("away")), Ok(Remaining::More), Ok(Remaining::Nothing)]
+                .into_iter();
         follow(async || Ok(script.next().unwrap()?)).await.unwrap();
         assert!(script.next().is_none());
 

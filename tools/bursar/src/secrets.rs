@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 
 use crate::stack::layout::write_private;
 
-/// 32 random bytes as hex.
 pub fn random_hex() -> String {
     hex::encode(rand::random::<[u8; 32]>())
 }

@@ -228,9 +228,9 @@ async fn a_killed_service_is_started_again_and_a_stray_copy_is_found() {
     kill(pid(&file, "indexer"));
     let status = stack.run(&["status", "--json"]);
     assert!(!status.status.success());
-    let told: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let printed: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(
-        (&told["parts"]["indexer"]["health"], &told["parts"]["intent"]["health"]),
+        (&printed["parts"]["indexer"]["health"], &printed["parts"]["intent"]["health"]),
         (&Value::from("down"), &Value::from("serving"))
     );
     stack.must(&["up", "--restart", "indexer"]);

@@ -26,7 +26,6 @@ pub(super) struct Cluster {
     pub(super) run_as: Option<RunAs>,
 }
 
-/// Makes the cluster of `options.dir` if it is not there yet.
 pub(super) fn prepare(initdb: &Path, options: &PostgresOptions) -> Result<Cluster, Error> {
     let run_as = server_user()?;
     let home = place(&options.dir, run_as)?;

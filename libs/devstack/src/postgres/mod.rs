@@ -73,7 +73,7 @@ impl Postgres {
             command.extend(settings(port, options.durable));
             command
         };
-        let server = Server::start(start, command, ping).await?;
+        let server = Server::start(start, command, Self::ping).await?;
         Ok(Postgres { server, password: cluster.password })
     }
 
@@ -101,9 +101,29 @@ impl Postgres {
         cluster::elsewhere(dir)
     }
 
-    /// Whether a server answers there now; the text says why not.
+    /// Whether a server answers there now; the text says why not. A request for a password means that the server takes
+    /// logins; error 57P03 means that it is still starting.
     pub async fn ping(port: u16) -> Result<(), String> {
-        ping(port).await
+        let text = |error: std::io::Error| error.to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
+        let parameters = format!("user\0{SUPERUSER}\0database\0postgres\0\0");
+        let mut message = Vec::new();
+        // Length (of itself, the version and the parameters), then protocol version 3.0.
+        let length = u32::try_from(8 + parameters.len()).map_err(|e| e.to_string())?;
+        message.extend(length.to_be_bytes());
+        message.extend(196_608_u32.to_be_bytes());
+        message.extend(parameters.as_bytes());
+        stream.write_all(&message).await.map_err(text)?;
+        let mut answer = [0_u8; 512];
+        let read = stream.read(&mut answer).await.map_err(text)?;
+        match answer[..read].first() {
+            Some(b'R') => Ok(()),
+            Some(b'E') => {
+                let fields = String::from_utf8_lossy(&answer[5..read]).replace('\0', " ");
+                if fields.contains("C57P03") { Err(fields) } else { Ok(()) }
+            }
+            _ => Err("an answer that is not PostgreSQL's".to_owned()),
+        }
     }
 }
 
@@ -125,29 +145,4 @@ fn settings(port: u16, durable: bool) -> Vec<String> {
         }
     }
     settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect()
-}
-
-/// Opens the protocol and reads the first answer: a request for a password means that the server takes logins; error
-/// 57P03 means that it is still starting.
-async fn ping(port: u16) -> Result<(), String> {
-    let text = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(text)?;
-    let parameters = format!("user\0{SUPERUSER}\0database\0postgres\0\0");
-    let mut message = Vec::new();
-    // Length (of itself, the version and the parameters), then protocol version 3.0.
-    let length = u32::try_from(8 + parameters.len()).map_err(|e| e.to_string())?;
-    message.extend(length.to_be_bytes());
-    message.extend(196_608_u32.to_be_bytes());
-    message.extend(parameters.as_bytes());
-    stream.write_all(&message).await.map_err(text)?;
-    let mut answer = [0_u8; 512];
-    let read = stream.read(&mut answer).await.map_err(text)?;
-    match answer[..read].first() {
-        Some(b'R') => Ok(()),
-        Some(b'E') => {
-            let fields = String::from_utf8_lossy(&answer[5..read]).replace('\0', " ");
-            if fields.contains("C57P03") { Err(fields) } else { Ok(()) }
-        }
-        _ => Err("an answer that is not PostgreSQL's".to_owned()),
-    }
 }

@@ -11,14 +11,13 @@ use mongodb::bson::{Binary, DateTime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::chain::{CHAIN_ID, Emitting};
+use super::chain::{CHAIN_ID, EventChain};
 use super::{BATCH, IN_FLIGHT};
 
-/// `FeesCollected(address,address,uint256,uint256)`
 const TOPIC: &str = "FeesCollected(address,address,uint256,uint256)";
 
 #[derive(Deserialize)]
-struct Answer {
+struct GetLogsResponse {
     result: Vec<Log>,
 }
 
@@ -54,7 +53,7 @@ struct Fee {
 }
 
 /// Events a second, from the first question to the last stored document.
-pub(super) async fn rate(url: &str, database: &str, chain: &Emitting) -> Result<f64> {
+pub(super) async fn rate(url: &str, database: &str, chain: &EventChain) -> Result<f64> {
     let fees = mongodb::Client::with_uri_str(url).await?.database(database).collection::<Fee>("feeEvents");
     let http = reqwest::Client::builder().no_proxy().build()?;
     let topic = alloy_primitives::keccak256(TOPIC);
@@ -73,7 +72,7 @@ pub(super) async fn rate(url: &str, database: &str, chain: &Emitting) -> Result<
         let node = chain.url();
         async move {
             let bytes = http.post(node).json(&body).send().await?.bytes().await?;
-            let logs: Answer = serde_json::from_slice(&bytes)?;
+            let logs: GetLogsResponse = serde_json::from_slice(&bytes)?;
             let documents = logs.result.iter().map(fee).collect::<Result<Vec<Fee>>>()?;
             if !documents.is_empty() {
                 fees.insert_many(documents).ordered(false).await?;

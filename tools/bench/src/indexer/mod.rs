@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use devstack::{Lifetime, Mongo, MongoOptions, Tools};
 use futures::TryStreamExt as _;
 use mongodb::bson::{Document, doc};
+use proto::indexer::v1 as pb;
 
 use crate::Mode;
 use crate::memory::resident;
@@ -50,9 +51,21 @@ impl Expected {
     }
 }
 
+fn source(name: &str, contract: &str, node: String) -> pb::Source {
+    pb::Source {
+        name: name.to_owned(),
+        chain_id: chain::CHAIN_ID,
+        contract_address: contract.to_owned(),
+        batch_size: u32::try_from(BATCH).unwrap_or(10),
+        concurrency: u32::try_from(IN_FLIGHT).unwrap_or(3),
+        nodes: vec![node],
+        ..Default::default()
+    }
+}
+
 /// The rows of the node-to-store race: needs anvil, MongoDB and, for ponder, PostgreSQL and npm.
 pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let chain = chain::Emitting::start(tools, dir, mode.pick(50, 600)).await?;
+    let chain = chain::EventChain::start(tools, dir, mode.pick(50, 600)).await?;
     let mut mongo = server(tools, dir).await?;
     let (mut raw, mut our, mut again) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..mode.rounds() {
@@ -82,7 +95,7 @@ pub(crate) async fn rows(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Ro
 
 /// The rows over many millions of events, which a node made for the purpose gives without ever having had them.
 pub(crate) async fn at_depth(tools: &Tools, dir: &Path, mode: Mode) -> Result<Vec<Row>> {
-    let node = synthetic::Node::start(mode.pick(100, 10_000)).await?;
+    let node = synthetic::SyntheticNode::start(mode.pick(100, 10_000)).await?;
     let mut mongo = server(tools, dir).await?;
     let database = "many";
     let indexer = ours::Indexer::start(dir, &mongo.url(), database, &node.source()).await?;
@@ -122,7 +135,7 @@ async fn server(tools: &Tools, dir: &Path) -> Result<Mongo> {
     Ok(Mongo::start(tools, &MongoOptions { dir: own, lifetime, ..MongoOptions::default() }).await?)
 }
 
-async fn peer(tools: &Tools, dir: &Path, chain: &chain::Emitting) -> Result<f64> {
+async fn peer(tools: &Tools, dir: &Path, chain: &chain::EventChain) -> Result<f64> {
     let prefix = ponder::install().await?;
     let dir = dir.join("ponder");
     std::fs::create_dir_all(&dir)?;
@@ -138,7 +151,6 @@ async fn forget(url: &str, database: &str) -> Result<()> {
     Ok(mongodb::Client::with_uri_str(url).await?.database(database).drop().await?)
 }
 
-/// Reads everything back and compares it with what the chain holds.
 async fn check(url: &str, database: &str, expected: Expected) -> Result<()> {
     let client = mongodb::Client::with_uri_str(url).await?;
     let rows = client.database(database).collection::<Document>("feeEvents");

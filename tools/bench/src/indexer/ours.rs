@@ -26,7 +26,6 @@ pub(super) struct Indexer {
 }
 
 impl Indexer {
-    /// Starts it and gives it the source.
     pub(super) async fn start(dir: &Path, mongo: &str, database: &str, source: &pb::Source) -> Result<Self> {
         let port = devstack::free_port()?;
         let file = dir.join(format!("{database}.toml"));

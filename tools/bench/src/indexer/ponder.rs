@@ -11,7 +11,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::Expected;
-use super::chain::{CHAIN_ID, Emitting};
+use super::chain::{CHAIN_ID, EventChain};
+use crate::programs;
 
 const VERSION: &str = "0.16.10";
 /// The release that ponder asks for is not offered everywhere; this one works with it.
@@ -32,36 +33,26 @@ const SCHEMA: &str = "bench";
 const DONE: &str = "Completed backfill indexing across all chains";
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Where it is installed; npm is asked only the first time.
 pub(super) async fn install() -> Result<PathBuf> {
+    let folder = format!("ponder-{VERSION}");
     let tools = devstack::tools_dir().context("there is no cache directory to install it into")?;
-    let prefix = tools.join("npm").join(format!("ponder-{VERSION}"));
+    let prefix = tools.join("npm").join(&folder);
     std::fs::create_dir_all(prefix.join("src/api"))
         .with_context(|| format!("cannot create {}", prefix.display()))?;
-    if !prefix.join("node_modules/.bin/ponder").exists() {
-        std::fs::write(prefix.join("package.json"), PACKAGE)?;
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&prefix);
-        let output = tokio::time::timeout(PATIENCE, npm.stdin(Stdio::null()).output()).await;
-        let output = output.context("npm did not end")?.context("no npm")?;
-        ensure!(output.status.success(), "npm failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    for (file, text) in FILES {
+    for (file, text) in FILES.into_iter().chain([("package.json", PACKAGE)]) {
         std::fs::write(prefix.join(file), text)?;
     }
-    Ok(prefix)
+    programs::npm(&folder, &[], "node_modules/.bin/ponder").await
 }
 
-/// A line of its log.
 #[derive(Deserialize)]
 struct Line {
     msg: String,
-    /// Milliseconds.
     duration: Option<f64>,
 }
 
 /// Events a second over its backfill, as it measures itself: without start, and with everything stored at the end.
-pub(super) async fn rate(prefix: &Path, url: &str, chain: &Emitting) -> Result<f64> {
+pub(super) async fn rate(prefix: &Path, url: &str, chain: &EventChain) -> Result<f64> {
     let port = devstack::free_port()?.to_string();
     let mut ponder = Command::new(prefix.join("node_modules/.bin/ponder"));
     ponder.args(["start", "--schema", SCHEMA, "--port", &port, "--log-format", "json"]).current_dir(prefix);

@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::chain::CHAIN_ID;
-use super::{BATCH, Expected, IN_FLIGHT};
+use super::{Expected, source};
 
 /// No round number: answers of a round size are read twice, in case they were cut off.
 const PER_BLOCK: u64 = 1_003;
 const CONTRACT: &str = "0x00000000000000000000000000000000000000fe";
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct SyntheticNode {
     url: String,
     pub(super) blocks: u64,
     pub(super) expected: Expected,
     serving: JoinHandle<()>,
 }
 
-impl Node {
+impl SyntheticNode {
     pub(super) async fn start(blocks: u64) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -41,19 +41,11 @@ impl Node {
     }
 
     pub(super) fn source(&self) -> pb::Source {
-        pb::Source {
-            name: "many".to_owned(),
-            chain_id: CHAIN_ID,
-            contract_address: CONTRACT.to_owned(),
-            batch_size: u32::try_from(BATCH).unwrap_or(10),
-            concurrency: u32::try_from(IN_FLIGHT).unwrap_or(3),
-            nodes: vec![self.url.clone()],
-            ..Default::default()
-        }
+        source("many", CONTRACT, self.url.clone())
     }
 }
 
-impl Drop for Node {
+impl Drop for SyntheticNode {
     fn drop(&mut self) {
         self.serving.abort();
     }

@@ -10,7 +10,6 @@ use anyhow::Result;
 use crate::Mode;
 use crate::server::Server;
 
-/// How a peer is to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Each job fetched and completed by itself, by this many clients.

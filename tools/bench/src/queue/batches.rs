@@ -55,7 +55,7 @@ pub(crate) async fn rows(server: &Server, mode: Mode) -> Result<Vec<Row>> {
     Ok(vec![peers.iter().zip(&theirs).fold(row, |row, (peer, rates)| row.peer(peer.name(), median(rates)))])
 }
 
-/// The same claim, gathered into one row, because a script's variables hold one.
+/// The same claim, aggregated into one row, because a script's variables hold one.
 fn script() -> String {
     let claim =
         claim_script(BATCH).replacen("\nINSERT INTO job_lease", ", leased AS (\nINSERT INTO job_lease", 1);

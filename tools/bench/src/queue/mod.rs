@@ -22,7 +22,6 @@ const OWNER: &str = "bench";
 const LEASE: Duration = Duration::from_secs(60);
 const PUSHED_AT_ONCE: usize = 5_000;
 
-/// A database with an empty queue in it, and its address.
 async fn database(server: &Server, name: &str, connections: u32) -> Result<(String, PgPool)> {
     let url = server.database(name).await?;
     let pool = Server::pool(&url, connections).await?;

@@ -24,7 +24,7 @@ pub struct Demo {}
 const PAYMENTS: &[(&str, &str, &str)] =
     &[(BSC, "BNB", "0.25"), (BSC, "USDT", "12.5"), (TRON, "TRX", "25"), (TRON, "USDT", "12.5")];
 
-/// One line of the story.
+#[derive(Default)]
 struct Step {
     at: DateTime<Utc>,
     service: &'static str,
@@ -41,7 +41,7 @@ impl Demo {
         for withdrawal in paid.iter().filter(|_| !out.json) {
             let (amount, asset, chain) = (&withdrawal.amount, &withdrawal.asset, &withdrawal.chain);
             output::print(&format!("\nPaying {amount} {asset} on {chain}"))?;
-            tell(&story(connection, withdrawal).await?)?;
+            print_steps(&story(connection, withdrawal).await?)?;
         }
         if out.json {
             let list: Vec<_> = paid.iter().map(summary).collect();
@@ -60,7 +60,6 @@ impl Demo {
 async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) -> Result<pb::Withdrawal> {
     let mut requester = connection.intent("requester")?;
     let request = pb::CreateWithdrawalRequest {
-        on_behalf_of: String::new(),
         idempotency_key: format!("demo-{}", uuid::Uuid::now_v7()),
         user_id: uuid::Uuid::now_v7().to_string(),
         chain: chain.to_owned(),
@@ -84,7 +83,6 @@ async fn pay(connection: &Connection, chain: &str, asset: &str, amount: &str) ->
     })?
 }
 
-/// Follows a withdrawal to its end.
 pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawal> {
     let mut client = connection.intent("requester")?;
     let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: 0 };
@@ -93,12 +91,8 @@ pub async fn finished(connection: &Connection, id: &str) -> Result<pb::Withdrawa
         let update = update?;
         if update.transition.as_ref().is_some_and(|t| is_final(t.to())) {
             let request = pb::GetWithdrawalRequest { id: id.to_owned() };
-            return client
-                .get_withdrawal(request)
-                .await?
-                .into_inner()
-                .withdrawal
-                .context("the withdrawal is gone");
+            let found = client.get_withdrawal(request).await?.into_inner().withdrawal;
+            return found.context("the withdrawal is gone");
         }
     }
     bail!("the watch ended before the withdrawal did")
@@ -126,17 +120,16 @@ async fn story(connection: &Connection, w: &pb::Withdrawal) -> Result<Vec<Step>>
 }
 
 async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Vec<Step>> {
-    use proto::execution::v1 as ex;
+    use proto::execution::v1 as execution_pb;
     let mut execution = connection.execution("auditor")?;
-    let key = ex::get_job_request::Key::WithdrawalId(withdrawal.to_owned());
-    let job = execution.get_job(ex::GetJobRequest { key: Some(key) }).await?.into_inner();
+    let key = execution_pb::get_job_request::Key::WithdrawalId(withdrawal.to_owned());
+    let job = execution.get_job(execution_pb::GetJobRequest { key: Some(key) }).await?.into_inner();
     let job = job.job.context("the answer holds no job")?;
     let mut steps = vec![Step {
         at: moment(job.created_at.as_ref()),
         service: "execution",
         what: format!("job created, paid from {}", job.from_address),
-        hash: String::new(),
-        block: None,
+        ..Step::default()
     }];
     for attempt in job.attempts {
         let nonce = attempt.nonce.map(|n| format!(" with nonce {n}")).unwrap_or_default();
@@ -144,8 +137,7 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
             at: moment(attempt.created_at.as_ref()),
             service: "execution",
             what: format!("attempt {} reserved{nonce}", attempt.number),
-            hash: String::new(),
-            block: None,
+            ..Step::default()
         });
         if attempt.broadcast_at.is_some() {
             steps.push(Step {
@@ -153,7 +145,7 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
                 service: "execution",
                 what: format!("attempt {} broadcast", attempt.number),
                 hash: attempt.tx_hash.clone(),
-                block: None,
+                ..Step::default()
             });
         }
     }
@@ -162,11 +154,14 @@ async fn execution_steps(connection: &Connection, withdrawal: &str) -> Result<Ve
 }
 
 async fn verdict(connection: &Connection, job: &str) -> Result<Option<Step>> {
-    use proto::confirmation::v1 as co;
+    use proto::confirmation::v1 as confirmation_pb;
     let mut confirmation = connection.confirmation("auditor")?;
-    let answer = confirmation.get_watch(co::GetWatchRequest { job_id: job.to_owned() }).await?.into_inner();
+    let answer = confirmation
+        .get_watch(confirmation_pb::GetWatchRequest { job_id: job.to_owned() })
+        .await?
+        .into_inner();
     let Some(watch) = answer.watch else { return Ok(None) };
-    let status = watch.status().as_str_name().trim_start_matches("WATCH_STATUS_").to_lowercase();
+    let status = output::enum_name(watch.status().as_str_name(), "WATCH_STATUS_");
     Ok(watch.finished_at.as_ref().map(|at| Step {
         at: moment(Some(at)),
         service: "confirmation",
@@ -176,7 +171,7 @@ async fn verdict(connection: &Connection, job: &str) -> Result<Option<Step>> {
     }))
 }
 
-fn tell(steps: &[Step]) -> Result<()> {
+fn print_steps(steps: &[Step]) -> Result<()> {
     let rows = steps.iter().map(|s| {
         let block = s.block.map(|b| b.to_string()).unwrap_or_default();
         [s.at.format("%H:%M:%S%.3f").to_string(), s.service.to_owned(), s.what.clone(), block, s.hash.clone()]

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use proto::execution::v1 as pb;
 
-use crate::client::Connection;
+use crate::client::{Connection, pages};
 use crate::output::{self, Output};
 
 #[derive(Debug, Args)]
@@ -45,12 +45,10 @@ impl Job {
                 return list(connection, out, &status, &chain, limit).await;
             }
             Action::Show { id } => find(&mut client, &id).await?,
-            Action::Retry { id } => client
-                .retry_job(pb::RetryJobRequest { job_id: id })
-                .await?
-                .into_inner()
-                .job
-                .unwrap_or_default(),
+            Action::Retry { id } => {
+                let request = pb::RetryJobRequest { job_id: id };
+                client.retry_job(request).await?.into_inner().job.unwrap_or_default()
+            }
             Action::Cancel { id, reason } => {
                 let request = pb::CancelJobRequest { job_id: id, reason };
                 client.cancel_job(request).await?.into_inner().job.unwrap_or_default()
@@ -82,24 +80,13 @@ async fn list(
 ) -> Result<()> {
     let statuses = status.iter().map(|s| status_from(s).map(i32::from)).collect::<Result<Vec<_>>>()?;
     let mut client = connection.execution("operator")?;
-    let mut jobs: Vec<pb::Job> = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let request = pb::ListJobsRequest {
-            statuses: statuses.clone(),
-            chain: chain.to_owned(),
-            page_size: u32::try_from((limit - jobs.len()).min(500))?,
-            page_token,
-            ..Default::default()
-        };
+    let jobs = pages(limit, async |page_size, page_token| {
+        let (statuses, chain) = (statuses.clone(), chain.to_owned());
+        let request = pb::ListJobsRequest { statuses, chain, page_size, page_token, ..Default::default() };
         let page = client.list_jobs(request).await?.into_inner();
-        jobs.extend(page.jobs);
-        page_token = page.next_page_token;
-        if page_token.is_empty() || jobs.len() >= limit {
-            break;
-        }
-    }
-    jobs.truncate(limit);
+        Ok((page.jobs, page.next_page_token))
+    });
+    let jobs = jobs.await?;
     if out.json {
         return output::json_list("bursar.execution.v1.Job", &jobs);
     }
@@ -135,8 +122,8 @@ fn show(job: &pb::Job) -> Result<()> {
     output::fields(&rows)?;
     output::print("")?;
     let attempts = job.attempts.iter().map(|a| {
-        let kind = a.kind().as_str_name().trim_start_matches("ATTEMPT_KIND_").to_lowercase();
-        let status = a.status().as_str_name().trim_start_matches("ATTEMPT_STATUS_").to_lowercase();
+        let kind = output::enum_name(a.kind().as_str_name(), "ATTEMPT_KIND_");
+        let status = output::enum_name(a.status().as_str_name(), "ATTEMPT_STATUS_");
         let nonce = a.nonce.map(|n| n.to_string()).unwrap_or_default();
         [
             a.number.to_string(),
@@ -152,7 +139,7 @@ fn show(job: &pb::Job) -> Result<()> {
 }
 
 fn status_name(status: pb::JobStatus) -> String {
-    status.as_str_name().trim_start_matches("JOB_STATUS_").to_lowercase()
+    output::enum_name(status.as_str_name(), "JOB_STATUS_")
 }
 
 fn status_from(text: &str) -> Result<pb::JobStatus> {

@@ -28,13 +28,13 @@ impl Status {
         let health = join_all(file.parts.iter().map(|(name, part)| part.health(name))).await;
         let parts: Vec<_> = file.parts.iter().zip(health).collect();
         if out.json {
-            let entry = |((name, part), health): &((&String, &crate::stack::Part), Health)| {
+            let status_of = |((name, part), health): &((&String, &crate::stack::Part), Health)| {
                 let (word, why) = words(health);
                 let status = json!({ "kind": part.kind, "url": part.url, "pid": part.pid, "health": word, "detail": why });
                 ((*name).clone(), status)
             };
-            let entries: serde_json::Map<_, _> = parts.iter().map(entry).collect();
-            output::print(&serde_json::to_string_pretty(&json!({ "parts": entries }))?)?;
+            let all: serde_json::Map<_, _> = parts.iter().map(status_of).collect();
+            output::print(&serde_json::to_string_pretty(&json!({ "parts": all }))?)?;
         } else {
             let rows = parts.iter().map(|((name, part), health)| {
                 let (word, why) = words(health);

@@ -1,4 +1,4 @@
-//! `bursar up`: starts the stack, and in the foreground stays with it until it is told to stop.
+//! `bursar up`: starts the stack, and in the foreground stays with it until a signal stops it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ struct Signals {
     restart: Stream,
 }
 
-enum Told {
+enum Request {
     Stop,
     Restart,
 }
@@ -67,7 +67,7 @@ impl Up {
                 );
             }
             say("already running");
-            return told(&file, out);
+            return print_parts(&file, out);
         }
         let mut signals = Signals::listen()?;
         let began = Instant::now();
@@ -88,7 +88,7 @@ impl Up {
             }
         };
         say(format_args!("ready in {}", seconds(began.elapsed())));
-        told(launcher.file(), out)?;
+        print_parts(launcher.file(), out)?;
         match mode {
             Mode::Detached if self.demo => Box::pin(Demo {}.run(&Connection::open(target)?, out)).await,
             Mode::Detached => Ok(()),
@@ -115,7 +115,7 @@ impl Up {
                 .context("cannot seed the development catalogue; `bursar up --no-seed` starts without it")?;
             step.done("seeded with development assets and wallets");
             let step = Step::new("events");
-            Box::pin(crate::index_seed::development(&connection, &nodes.bsc, BSC_CHAIN_ID)).await?;
+            Box::pin(seed::events::development(&connection, &nodes.bsc, BSC_CHAIN_ID)).await?;
             step.done("a fee collector emits, the indexer reads");
         }
         launcher.publish()?;
@@ -140,9 +140,9 @@ impl Up {
                 }
             };
             tokio::select! {
-                heard = signals.next() => match heard {
-                    Told::Restart => launcher.serve_restart().await,
-                    Told::Stop => break,
+                request = signals.next() => match request {
+                    Request::Restart => launcher.serve_restart().await,
+                    Request::Stop => break,
                 },
                 () = shown => {
                     demo = None;
@@ -161,7 +161,7 @@ impl Up {
     }
 }
 
-/// Pays the first withdrawals if they are wanted. A payment that fails is told, and the stack stays up to be looked at.
+/// Pays the first withdrawals if they are wanted. A payment that fails is reported, and the stack stays up for inspection.
 async fn show(wanted: bool, target: Target, out: Output) {
     let paying = async { Box::pin(Demo {}.run(&Connection::open(target)?, out)).await };
     if wanted && let Err(error) = paying.await {
@@ -179,17 +179,17 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Request {
         tokio::select! {
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Stop,
-            _ = self.restart.recv() => Told::Restart,
+            _ = self.interrupt.recv() => Request::Stop,
+            _ = self.terminate.recv() => Request::Stop,
+            _ = self.hangup.recv() => Request::Stop,
+            _ = self.restart.recv() => Request::Restart,
         }
     }
 
     async fn stop(&mut self) {
-        while !matches!(self.next().await, Told::Stop) {}
+        while !matches!(self.next().await, Request::Stop) {}
     }
 }
 
@@ -204,20 +204,19 @@ async fn running(layout: &Layout) -> Result<Option<StackFile>> {
         let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
         bail!("left over in {data} from an earlier run: {}; `bursar down` clears it", names.join(", "));
     };
-    let alive = file.alive();
-    if alive.is_empty() && parts.is_empty() {
+    if !file.any_alive() && parts.is_empty() {
         // A stack that was killed, or a machine that was restarted: the file is all that is left of it.
         stack::forget(layout)?;
         return Ok(None);
     }
     let health = join_all(file.parts.iter().map(|(name, part)| part.health(name))).await;
     let names = file.parts.keys().zip(&health).filter(|(_, health)| **health != Health::Serving);
-    let ill: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-    if !ill.is_empty() {
+    let failing: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+    if !failing.is_empty() {
         bail!(
             "the stack in {data} runs only in part (not well: {}); `bursar up --restart SERVICE` starts a service again, \
              `bursar down` stops everything",
-            ill.join(", ")
+            failing.join(", ")
         );
     }
     Ok(Some(file))
@@ -268,8 +267,7 @@ async fn ask(layout: &Layout, launcher: Identity, service: &str) -> Result<()> {
     }
 }
 
-/// Where everything is.
-fn told(file: &StackFile, out: Output) -> Result<()> {
+fn print_parts(file: &StackFile, out: Output) -> Result<()> {
     if out.json {
         return output::print(&serde_json::to_string_pretty(file)?);
     }
@@ -289,7 +287,7 @@ fn told(file: &StackFile, out: Output) -> Result<()> {
     output::print(&format!("\nAddresses, keys and databases: {}", shown(&file.data.join("stack.json"))))
 }
 
-/// Relative to where the reader stands, when that is shorter.
+/// Relative to the working directory, when that is shorter.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).display().to_string()

@@ -32,8 +32,8 @@ impl Wallet {
             return output::json_list("bursar.execution.v1.OperationWallet", &wallets);
         }
         let rows = wallets.iter().flat_map(|w| {
-            let role = w.role().as_str_name().trim_start_matches("WALLET_ROLE_").to_lowercase();
-            let status = w.status().as_str_name().trim_start_matches("WALLET_STATUS_").to_lowercase();
+            let role = output::enum_name(w.role().as_str_name(), "WALLET_ROLE_");
+            let status = output::enum_name(w.status().as_str_name(), "WALLET_STATUS_");
             w.holdings.iter().map(move |h| {
                 [
                     w.chain.clone(),

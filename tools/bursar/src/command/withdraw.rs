@@ -11,9 +11,9 @@ use proto::intent::v1 as pb;
 use tokio_stream::StreamExt;
 
 use crate::approver::ApproverKey;
-use crate::client::{Connection, Intent};
+use crate::client::{Connection, Intent, pages};
 use crate::output::{self, Output};
-use crate::reconnect::{self, Left};
+use crate::reconnect::{self, Remaining};
 
 #[derive(Debug, Args)]
 pub struct Withdraw {
@@ -184,27 +184,20 @@ impl List {
     async fn run(self, connection: &Connection, out: Output) -> Result<()> {
         let statuses = self.status.iter().map(|s| status_from(s)).collect::<Result<Vec<_>>>()?;
         let mut client = connection.intent("operator")?;
-        let mut found: Vec<pb::Withdrawal> = Vec::new();
-        let mut page_token = String::new();
-        loop {
-            let left = self.limit - found.len();
+        let found = pages(self.limit, async |page_size, page_token| {
             let request = pb::ListWithdrawalsRequest {
                 statuses: statuses.iter().map(|s| i32::from(*s)).collect(),
                 user_id: self.user.clone(),
                 chain: self.chain.clone(),
                 asset: self.asset.clone(),
-                page_size: u32::try_from(left.min(500))?,
+                page_size,
                 page_token,
                 ..Default::default()
             };
             let page = client.list_withdrawals(request).await?.into_inner();
-            found.extend(page.withdrawals);
-            page_token = page.next_page_token;
-            if page_token.is_empty() || found.len() >= self.limit {
-                break;
-            }
-        }
-        found.truncate(self.limit);
+            Ok((page.withdrawals, page.next_page_token))
+        });
+        let found = found.await?;
         if out.json {
             return output::json_list("bursar.intent.v1.Withdrawal", &found);
         }
@@ -229,7 +222,7 @@ async fn watch(connection: &Connection, out: Output, id: String) -> Result<()> {
 }
 
 /// Prints the steps of one stream; nothing is left after the one that ends the withdrawal.
-async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<Left> {
+async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut u64) -> Result<Remaining> {
     let request = pb::WatchWithdrawalRequest { id: id.to_owned(), after_sequence: *after_sequence };
     let mut stream = client.watch_withdrawal(request).await?.into_inner();
     while let Some(update) = stream.next().await {
@@ -243,10 +236,10 @@ async fn follow(client: &mut Intent, out: Output, id: &str, after_sequence: &mut
             output::print(&format!("{:>3}  {to:<10} {}", step.sequence, step.detail))?;
         }
         if is_final(step.to()) {
-            return Ok(Left::Nothing);
+            return Ok(Remaining::Nothing);
         }
     }
-    Ok(Left::More)
+    Ok(Remaining::More)
 }
 
 fn show(out: Output, withdrawal: Option<pb::Withdrawal>) -> Result<()> {
@@ -271,7 +264,6 @@ fn show(out: Output, withdrawal: Option<pb::Withdrawal>) -> Result<()> {
     output::fields(&rows)
 }
 
-/// The status in words, with what holds it up.
 fn status_text(w: &pb::Withdrawal) -> String {
     let name = status_name(w.status());
     if w.blocked_reason.is_empty() { name } else { format!("{name} (waiting: {})", w.blocked_reason) }
@@ -279,10 +271,9 @@ fn status_text(w: &pb::Withdrawal) -> String {
 
 /// `WITHDRAWAL_STATUS_QUEUED` reads `queued`.
 pub fn status_name(status: pb::WithdrawalStatus) -> String {
-    status.as_str_name().trim_start_matches("WITHDRAWAL_STATUS_").to_lowercase()
+    output::enum_name(status.as_str_name(), "WITHDRAWAL_STATUS_")
 }
 
-/// Nothing follows these.
 pub fn is_final(status: pb::WithdrawalStatus) -> bool {
     use pb::WithdrawalStatus as S;
     matches!(status, S::Completed | S::Failed | S::Rejected | S::Cancelled)

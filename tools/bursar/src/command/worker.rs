@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
-use chrono::{DateTime, Utc};
+use chrono::Utc;
 use clap::{Args, Subcommand};
 use proto::workercontrol::v1 as pb;
 
 use crate::client::Connection;
 use crate::output::{self, Output};
-use crate::reconnect::{self, Left};
+use crate::reconnect::{self, Remaining};
 
 const MESSAGE: &str = "bursar.workercontrol.v1.Worker";
 
@@ -79,23 +79,22 @@ async fn watch(connection: &Connection, out: Output) -> Result<()> {
     let live = !out.json && std::io::stdout().is_terminal();
     reconnect::follow(async || {
         let mut stream = client.watch_workers(pb::WatchWorkersRequest {}).await?.into_inner();
-        // Begun anew with each stream: workers that went meanwhile are not told of.
+        // Begun anew with each stream: workers that ended meanwhile are not in the new one.
         let mut workers: BTreeMap<String, pb::Worker> = BTreeMap::new();
         while let Some(change) = stream.message().await? {
             let worker = change.worker.context("the change holds no worker")?;
             if live {
                 redraw(&mut workers, worker, change.removed)?;
             } else {
-                tell(&worker, change.removed, out)?;
+                print_change(&worker, change.removed, out)?;
             }
         }
-        Ok(Left::More)
+        Ok(Remaining::More)
     })
     .await
 }
 
-/// One change as a line.
-fn tell(worker: &pb::Worker, removed: bool, out: Output) -> Result<()> {
+fn print_change(worker: &pb::Worker, removed: bool, out: Output) -> Result<()> {
     if out.json {
         let mut line = output::value(MESSAGE, worker)?;
         if removed {
@@ -130,26 +129,18 @@ fn table<'a>(workers: impl Iterator<Item = &'a pb::Worker>) -> Result<()> {
 }
 
 fn cells(worker: &pb::Worker) -> [String; 8] {
-    let ago = |at: &Option<prost_types::Timestamp>| {
-        at.as_ref()
-            .and_then(|at| proto::time::datetime(at).ok())
-            .map(|at| span(Utc::now() - at))
-            .unwrap_or_default()
-    };
-    let ahead = |at: &Option<prost_types::Timestamp>| {
-        let at: Option<DateTime<Utc>> = at.as_ref().and_then(|at| proto::time::datetime(at).ok());
-        at.map(|at| format!("in {}", span(at - Utc::now()))).unwrap_or_default()
-    };
+    let time = |at: &Option<prost_types::Timestamp>| proto::time::datetime(at.as_ref()?).ok();
+    let heard = time(&worker.heartbeat_at).map(|at| (Utc::now() - at).num_seconds());
+    let next = time(&worker.next_start_at).map(|at| (at - Utc::now()).num_seconds());
     let pid = if worker.pid == 0 { String::new() } else { worker.pid.to_string() };
-    let heard = ago(&worker.heartbeat_at);
     [
         id_of(worker),
         status(worker.status()),
         pid,
         worker.starts.to_string(),
         worker.failures.to_string(),
-        if heard.is_empty() { heard } else { format!("{heard} ago") },
-        ahead(&worker.next_start_at),
+        heard.map(|seconds| format!("{} ago", output::span(seconds))).unwrap_or_default(),
+        next.map(|seconds| format!("in {}", output::span(seconds))).unwrap_or_default(),
         worker.last_error.clone(),
     ]
 }
@@ -182,11 +173,11 @@ fn reloaded(changes: &pb::ReloadConfigResponse, out: Output) -> Result<()> {
     if out.json {
         return output::json("bursar.workercontrol.v1.ReloadConfigResponse", changes);
     }
-    let told = |ids: &[String]| if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+    let names = |ids: &[String]| if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
     output::fields(&[
-        ("added", told(&changes.added)),
-        ("removed", told(&changes.removed)),
-        ("changed", told(&changes.changed)),
+        ("added", names(&changes.added)),
+        ("removed", names(&changes.removed)),
+        ("changed", names(&changes.changed)),
     ])
 }
 
@@ -195,14 +186,5 @@ fn id_of(worker: &pb::Worker) -> String {
 }
 
 fn status(status: pb::WorkerStatus) -> String {
-    status.as_str_name().trim_start_matches("WORKER_STATUS_").to_lowercase()
-}
-
-/// The largest unit is enough for people.
-fn span(span: chrono::TimeDelta) -> String {
-    match span.num_seconds().max(0) {
-        seconds @ 0..=119 => format!("{seconds} s"),
-        seconds @ 120..=7199 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
+    output::enum_name(status.as_str_name(), "WORKER_STATUS_")
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use devstack::TronToken;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use serde_json::{Value, json};
 use types::TxHash;
 
@@ -43,12 +43,12 @@ pub fn token_address() -> String {
 pub(super) async fn seed(connection: &Connection, group: &str, node: &str) -> Result<Seed> {
     let wallets = hot_wallets(connection, group, TRON).await?;
     let network_id = network_id(node).await.context("cannot read the first block of the TRON network")?;
-    let chain = ex::Chain {
+    let chain = pb::Chain {
         name: TRON.to_owned(),
-        kind: ex::ChainKind::Tron.into(),
+        kind: pb::ChainKind::Tron.into(),
         network_id,
         nodes: (0..TRON_NODES).map(|number| format!("{node}/nodes/{number}")).collect(),
-        finality: ex::FinalityRule::Chain.into(),
+        finality: pb::FinalityRule::Chain.into(),
         depth: 0,
         dynamic_fees: false,
         max_gas_price: MAX_ENERGY_PRICE.to_owned(),
@@ -62,7 +62,7 @@ pub(super) async fn seed(connection: &Connection, group: &str, node: &str) -> Re
     Ok(Seed { chain, assets, wallets })
 }
 
-/// The last four bytes of the first block's id, by which TRON's networks are told apart.
+/// The last four bytes of the first block's id, which identifies a TRON network.
 async fn network_id(node: &str) -> Result<u64> {
     let http = reqwest::Client::builder().no_proxy().timeout(std::time::Duration::from_secs(10)).build()?;
     let question = json!({ "id_or_num": "0", "detail": false });

@@ -15,7 +15,6 @@ use super::{BSC, BSC_CHAIN_ID, Layout, TRON};
 use crate::approver::ApproverKey;
 use crate::{secrets, seed};
 
-/// The seed of confirmation's attestation key, and the secret that opens the signer's seal.
 const ATTESTATION: &str = "attestation";
 const UNSEAL: &str = "unseal";
 
@@ -69,7 +68,6 @@ impl Facts<'_> {
     }
 }
 
-/// Writes the file of every service.
 pub fn write_all(facts: &Facts<'_>) -> Result<()> {
     let files = [
         ("intent", intent(facts)?),
@@ -275,14 +273,14 @@ mod tests {
         let signer: Table =
             std::fs::read_to_string(layout.config("signer-gateway")).unwrap().parse().unwrap();
         assert_eq!(signer["policy"]["operation_groups"], Value::from(vec![DEVELOPMENT_GROUP]));
-        let told = std::fs::read_to_string(layout.config("workers")).unwrap();
+        let written = std::fs::read_to_string(layout.config("workers")).unwrap();
         let parts = workers.parts(&ports);
         assert_eq!(parts.len(), 5, "{parts:?}");
         for (id, part) in parts {
             let listen = part.url.trim_start_matches("http://");
             assert!(
-                told.contains(&format!("\"{listen}\"")),
-                "{id} is not told to listen on {listen}: {told}"
+                written.contains(&format!("\"{listen}\"")),
+                "{id} does not listen on {listen}: {written}"
             );
         }
     }

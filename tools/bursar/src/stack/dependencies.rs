@@ -25,7 +25,7 @@ const TRON_SOLID_LAG: u64 = 3;
 
 /// Starts all five; `ports` of the last run are used again where they are free, and updated.
 ///
-/// When one does not start, the others are stopped again and every failure is told.
+/// When one does not start, the others are stopped again and every failure is reported.
 pub(super) async fn start(
     layout: &Layout,
     lifetime: &Lifetime,
@@ -58,7 +58,7 @@ pub(super) async fn start(
         for part in &mut running {
             part.process.stop().await?;
         }
-        bail!(told(&failures));
+        bail!(reasons(&failures));
     }
     ports.extend(running.iter().map(|part| (part.name.clone(), part.port)));
     Ok(running)
@@ -74,28 +74,31 @@ fn require(tools: &Tools) -> Result<()> {
     bail!("the stack needs programs that are not on this machine:\n{}", lines.join("\n"))
 }
 
-fn told(failures: &[Error]) -> anyhow::Error {
+fn reasons(failures: &[Error]) -> anyhow::Error {
     let reasons: Vec<String> = failures.iter().map(|failure| rpc::error::chain(failure)).collect();
     anyhow!(reasons.join("\n"))
 }
 
-/// The port of the last run may be taken between our look and the bind; then any other will do.
-macro_rules! start_on {
-    ($server:ident, $tools:expr, $options:expr) => {{
-        let options = $options;
-        match $server::start($tools, &options).await {
+/// Starts a server and records it as a part. The port of the last run may be taken between our look and the bind; then any
+/// other will do.
+macro_rules! start {
+    ($name:expr, $kind:expr, $options:expr, $server:ident $(, $tools:expr)?) => {{
+        let step = Step::new($name);
+        let mut options = $options;
+        let server = match $server::start($($tools,)? &options).await {
             Err(Error::PortInUse { .. }) => {
-                let mut anywhere = options;
-                anywhere.port = None;
-                $server::start($tools, &anywhere).await
+                options.port = None;
+                $server::start($($tools,)? &options).await
             }
             other => other,
-        }
+        }?;
+        step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
+        let (name, url, port) = ($name.to_owned(), server.url(), server.port());
+        Ok(Running { name, kind: $kind, url, http: None, port, process: Process::from(server) })
     }};
 }
 
 async fn postgres(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
-    let step = Step::new(POSTGRES);
     let options = PostgresOptions {
         dir: layout.part(POSTGRES),
         port: Some(port),
@@ -104,30 +107,20 @@ async fn postgres(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16
         lifetime: lifetime.clone(),
         template_cache: None,
     };
-    let server = start_on!(Postgres, tools, options)?;
-    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
-    let (url, port) = (server.url(), server.port());
-    let process = Process::from(server);
-    Ok(Running { name: POSTGRES.into(), kind: Kind::Dependency, url, http: None, port, process })
+    start!(POSTGRES, Kind::Dependency, options, Postgres, tools)
 }
 
 async fn mongodb(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
-    let step = Step::new(MONGODB);
     let options = MongoOptions {
         dir: layout.part(MONGODB),
         port: Some(port),
         log: Some(layout.log(MONGODB)),
         lifetime: lifetime.clone(),
     };
-    let server = start_on!(Mongo, tools, options)?;
-    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
-    let (url, port) = (server.url(), server.port());
-    let process = Process::from(server);
-    Ok(Running { name: MONGODB.into(), kind: Kind::Dependency, url, http: None, port, process })
+    start!(MONGODB, Kind::Dependency, options, Mongo, tools)
 }
 
 async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
-    let step = Step::new(REDIS);
     let options = RedisOptions {
         dir: layout.part(REDIS),
         port: Some(port),
@@ -135,15 +128,10 @@ async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -
         log: Some(layout.log(REDIS)),
         lifetime: lifetime.clone(),
     };
-    let server = start_on!(Redis, tools, options)?;
-    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
-    let (url, port) = (server.url(), server.port());
-    let process = Process::from(server);
-    Ok(Running { name: REDIS.into(), kind: Kind::Dependency, url, http: None, port, process })
+    start!(REDIS, Kind::Dependency, options, Redis, tools)
 }
 
 async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> Result<Running, Error> {
-    let step = Step::new(BSC);
     let options = AnvilOptions {
         dir: layout.part(BSC),
         port: Some(port),
@@ -154,11 +142,7 @@ async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> 
         lifetime: lifetime.clone(),
         extra_args: Vec::new(),
     };
-    let server = start_on!(Anvil, tools, options)?;
-    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
-    let (url, port) = (server.url(), server.port());
-    let process = Process::from(server);
-    Ok(Running { name: BSC.into(), kind: Kind::Chain, url, http: None, port, process })
+    start!(BSC, Kind::Chain, options, Anvil, tools)
 }
 
 async fn tron(
@@ -167,7 +151,6 @@ async fn tron(
     programs: &Programs,
     port: u16,
 ) -> Result<Running, Error> {
-    let step = Step::new(TRON);
     let options = TronOptions {
         program: programs.get(DEVNET).cloned().unwrap_or_default(),
         dir: layout.part(TRON),
@@ -181,12 +164,5 @@ async fn tron(
         log: Some(layout.log(TRON)),
         lifetime: lifetime.clone(),
     };
-    let server = match Tron::start(&options).await {
-        Err(Error::PortInUse { .. }) => Tron::start(&TronOptions { port: None, ..options }).await,
-        other => other,
-    }?;
-    step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
-    let (url, port) = (server.url(), server.port());
-    let process = Process::from(server);
-    Ok(Running { name: TRON.into(), kind: Kind::Chain, url, http: None, port, process })
+    start!(TRON, Kind::Chain, options, Tron)
 }

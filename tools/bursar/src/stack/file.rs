@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::layout::write_private;
 use super::{BSC, BSC_CHAIN_ID, MONGODB, POSTGRES, REDIS, TRON};
 
-/// A server that hangs takes connections and never answers; whoever asks how it feels must not hang with it.
+/// A server that hangs takes connections and never answers; a health check must not hang with it.
 const PING_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,13 +77,13 @@ impl StackFile {
         write_private(path, &serde_json::to_string_pretty(self)?)
     }
 
-    /// Names of the parts whose process is there.
-    pub fn alive(&self) -> Vec<&str> {
-        self.parts
-            .iter()
-            .filter(|(_, part)| part.identity().is_alive())
-            .map(|(name, _)| name.as_str())
-            .collect()
+    pub fn any_alive(&self) -> bool {
+        self.parts.values().any(|part| part.identity().is_alive())
+    }
+
+    pub fn service(&self, name: &str) -> Result<Part> {
+        let part = self.parts.get(name).filter(|part| part.kind == Kind::Service).cloned();
+        part.with_context(|| format!("{name} is no service of this stack"))
     }
 }
 
@@ -92,7 +92,7 @@ impl Part {
         Identity { pid: self.pid, started: self.started }
     }
 
-    /// How the part feels now, by its own protocol. A service may have been started again by the command on record, which gives it
+    /// The part's health now, by its own protocol. A service may have been started again by the command on record, which gives it
     /// another pid at the same address; of anything else only the process that was started counts.
     pub async fn health(&self, name: &str) -> Health {
         let gone = || Health::Unreachable(format!("no process with pid {}", self.pid));

@@ -24,11 +24,9 @@ pub const PEOPLE: [(&str, &str); 5] = [
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Keys {
-    /// By person.
     pub people: BTreeMap<String, String>,
     /// By service: what it shows to the others.
     pub services: BTreeMap<String, String>,
-    /// By database.
     pub database_passwords: BTreeMap<String, String>,
 }
 
@@ -55,12 +53,11 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The key a service shows to the others.
     pub fn of_service(&self, service: &str) -> String {
         self.services.get(service).cloned().unwrap_or_default()
     }
 
-    /// What every service is told about the callers it may meet: name, hash of the key, roles.
+    /// What every service knows about its callers: name, hash of the key, roles.
     pub fn callers(&self) -> Vec<(String, String, String)> {
         let people = PEOPLE.iter().filter_map(|(name, role)| {
             self.people.get(*name).map(|key| ((*name).to_owned(), hash_key(key), (*role).to_owned()))

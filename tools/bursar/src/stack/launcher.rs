@@ -12,7 +12,7 @@ use nix::fcntl::Flock;
 
 use super::file::{Kind, Part, StackFile, stop_plan};
 use super::keys::{Keys, PEOPLE};
-use super::services::{self, Ground};
+use super::services::{self, Backends};
 use super::workers::{Place, Workers};
 use super::{Layout, MONGODB, POSTGRES, REDIS, SERVICES, databases, dependencies, sweep};
 use crate::progress::{Step, say};
@@ -37,7 +37,6 @@ impl Mode {
     }
 }
 
-/// A part that this launcher has started.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) name: String,
@@ -71,8 +70,8 @@ pub struct Launcher {
     mode: Mode,
     running: Vec<Running>,
     file: StackFile,
-    /// Names of parts whose end has been told.
-    told: Vec<String>,
+    /// Names of parts whose end has been reported.
+    reported: Vec<String>,
     _lock: Flock<File>,
 }
 
@@ -88,7 +87,7 @@ impl Launcher {
             }
         };
         file.write(&layout.partial_file())?;
-        Ok(Launcher { layout: layout.clone(), mode, running, file, told: Vec::new(), _lock: lock })
+        Ok(Launcher { layout: layout.clone(), mode, running, file, reported: Vec::new(), _lock: lock })
     }
 
     async fn start_all(layout: &Layout, mode: Mode, place: Place) -> Result<(Vec<Running>, StackFile)> {
@@ -106,20 +105,20 @@ impl Launcher {
         let mut databases = databases::create(&url(POSTGRES)?, &keys).await?;
         let workers =
             Workers { place, programs: programs.clone(), die_with_orchestrator: mode == Mode::Foreground };
-        let ground = Ground {
+        let backends = Backends {
             keys: &keys,
             databases: databases.clone(),
             mongodb: url(MONGODB)?,
             redis: url(REDIS)?,
             workers,
         };
-        databases.insert("indexer".to_owned(), ground.mongodb.replacen("/?", "/indexer?", 1));
-        running.extend(services::start(layout, &lifetime, &programs, &ground, &mut ports).await?);
+        databases.insert("indexer".to_owned(), backends.mongodb.replacen("/?", "/indexer?", 1));
+        running.extend(services::start(layout, &lifetime, &programs, &backends, &mut ports).await?);
         layout.keep_ports(&ports)?;
         let people = PEOPLE.iter().filter_map(|(name, _)| keys.people.get_key_value(*name));
         let file = StackFile {
             parts: running.iter().map(|part| (part.name.clone(), part.part())).collect(),
-            workers: ground.workers.parts(&ports),
+            workers: backends.workers.parts(&ports),
             databases,
             api_keys: people.map(|(name, key)| (name.clone(), key.clone())).collect(),
             data: layout.root().to_owned(),
@@ -139,15 +138,15 @@ impl Launcher {
         Ok(())
     }
 
-    /// Tells of every part that ends. Never returns by itself.
+    /// Reports every part that ends. Never returns by itself.
     pub async fn watch(&mut self) {
         loop {
             for part in &mut self.running {
                 let Some(status) = part.process.exited() else { continue };
-                if self.told.contains(&part.name) {
+                if self.reported.contains(&part.name) {
                     continue;
                 }
-                self.told.push(part.name.clone());
+                self.reported.push(part.name.clone());
                 let log = part.process.log();
                 say(format_args!("{} ended ({status}); last lines of {}:", part.name, log.display()));
                 say(devstack::tail(log, TAIL_LINES));
@@ -171,26 +170,25 @@ impl Launcher {
             say(&text);
             std::fs::write(&failure, text).ok();
         }
-        // Last: its going tells the asker that the answer is there.
+        // Removed last, because its absence tells the asker that the answer is there.
         std::fs::remove_file(&request).ok();
     }
 
     async fn restart(&mut self, name: &str) -> Result<()> {
-        let part = self.file.parts.get(name).filter(|part| part.kind == Kind::Service).cloned();
-        let part = part.with_context(|| format!("{name} is no service of this stack"))?;
+        let part = self.file.service(name)?;
         if let Some(index) = self.running.iter().position(|running| running.name == name) {
             self.running[index].process.stop().await?;
             self.running.remove(index);
         }
         stop_strays(&self.layout, name).await?;
         let again = services::start_again(&self.layout, self.mode.lifetime(), name, &part).await?;
-        self.told.retain(|told| told != name);
+        self.reported.retain(|reported| reported != name);
         self.file.parts.insert(name.to_owned(), again.part());
         self.running.push(again);
         self.file.write(&self.layout.stack_file())
     }
 
-    /// Services in reverse order, each within its drain limit, then what they stand on.
+    /// Services in reverse order, each within its drain limit, then what they depend on.
     pub async fn stop(mut self) -> Result<()> {
         let place = |name: &str| SERVICES.iter().position(|service| *service == name);
         self.running.sort_by_key(|part| place(&part.name));
@@ -211,8 +209,7 @@ impl Launcher {
 
 /// Starts one service of a detached stack again, as `stack.json` records it.
 pub async fn restart_detached(layout: &Layout, file: &mut StackFile, name: &str) -> Result<()> {
-    let part = file.parts.get(name).filter(|part| part.kind == Kind::Service).cloned();
-    let part = part.with_context(|| format!("{name} is no service of this stack"))?;
+    let part = file.service(name)?;
     part.identity().stop(name, &stop_plan(name)).await?;
     stop_strays(layout, name).await?;
     let again = services::start_again(layout, Lifetime::Detached, name, &part).await?;

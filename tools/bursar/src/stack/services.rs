@@ -1,6 +1,6 @@
 //! Finding, migrating and starting the six services.
 //!
-//! Each is a program beside `bursar` itself (or in `BURSAR_BIN_DIR`), told one configuration file.
+//! Each is a program beside `bursar` itself (or in `BURSAR_BIN_DIR`), started with one configuration file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,6 @@ pub const SERVICES: [&str; 6] =
 /// The one with a port of its own for JSON over HTTP.
 const WITH_HTTP: &str = "worker-control";
 
-/// The program of the TRON network.
 pub(super) const DEVNET: &str = "tron-devnet";
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -36,12 +35,11 @@ const MIGRATE_LIMIT: Duration = Duration::from_secs(120);
 const PORT_TRIES: usize = 3;
 const TAIL_LINES: usize = 15;
 
-/// Programs by name.
 pub(super) type Programs = BTreeMap<&'static str, PathBuf>;
 
-/// What services stand on, and the keys they know each other by.
+/// The servers that services need, and the keys they know each other by.
 #[derive(Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct Backends<'a> {
     pub(super) keys: &'a Keys,
     pub(super) databases: BTreeMap<String, String>,
     pub(super) mongodb: String,
@@ -54,25 +52,25 @@ pub(super) async fn start(
     layout: &Layout,
     lifetime: &Lifetime,
     programs: &Programs,
-    ground: &Ground<'_>,
+    backends: &Backends<'_>,
     ports: &mut BTreeMap<String, u16>,
 ) -> Result<Vec<Running>> {
     let mut tries_left = PORT_TRIES;
     loop {
         tries_left -= 1;
-        for name in SERVICES.into_iter().map(str::to_owned).chain(ground.workers.port_names()) {
+        for name in SERVICES.into_iter().map(str::to_owned).chain(backends.workers.port_names()) {
             let port = devstack::claim_port(ports.get(&name).copied())?;
             ports.insert(name, port);
         }
         let held = http_port::claim(layout, ports)?;
         let facts = Facts {
             layout,
-            keys: ground.keys,
-            databases: &ground.databases,
-            mongodb: &ground.mongodb,
-            redis: &ground.redis,
+            keys: backends.keys,
+            databases: &backends.databases,
+            mongodb: &backends.mongodb,
+            redis: &backends.redis,
             ports,
-            workers: &ground.workers,
+            workers: &backends.workers,
         };
         config::write_all(&facts)?;
         migrate(layout, programs).await?;
@@ -107,13 +105,9 @@ async fn serve(
             lifetime: lifetime.clone(),
             ready_limit: READY_LIMIT,
         };
-        let step = Step::new(service);
-        let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
-        step.done(format_args!("ready on 127.0.0.1:{port}"));
-        let (name, url) = (options.name.clone(), options.url.clone());
-        let http = ports.get(workers::HTTP).filter(|_| name == WITH_HTTP);
+        let http = ports.get(workers::HTTP).filter(|_| service == WITH_HTTP);
         let http = http.map(|port| format!("http://127.0.0.1:{port}"));
-        anyhow::Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
+        run(layout, options, port, http).await
     };
     let mut running = Vec::new();
     let mut failures = Vec::new();
@@ -151,15 +145,18 @@ pub(super) async fn start_again(
         ready_limit: READY_LIMIT,
     };
     let port = part.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
-    let step = Step::new(name);
-    let service = Service::start(&options).await.with_context(|| hint(layout, &options.name))?;
-    step.done(format_args!("ready on {}", part.url));
-    let (name, url, http) = (name.to_owned(), part.url.clone(), part.http.clone());
-    Ok(Running { name, kind: Kind::Service, url, http, port, process: service.into_process() })
+    run(layout, options, port, part.http.clone()).await
 }
 
-fn hint(layout: &Layout, name: &str) -> String {
-    format!("{name} did not start (its configuration: {})", layout.config(name).display())
+async fn run(layout: &Layout, options: ServiceOptions, port: u16, http: Option<String>) -> Result<Running> {
+    let step = Step::new(&options.name);
+    let started = Service::start(&options).await;
+    let ServiceOptions { name, url, .. } = options;
+    let process = started.with_context(|| {
+        format!("{name} did not start (its configuration: {})", layout.config(&name).display())
+    })?;
+    step.done(format_args!("ready on 127.0.0.1:{port}"));
+    Ok(Running { name, kind: Kind::Service, url, http, port, process: process.into_process() })
 }
 
 /// Every service's schema, all at once: each has a database of its own.
@@ -196,7 +193,7 @@ async fn migrate_one(layout: &Layout, service: &str, program: &Path) -> Result<(
     let lines: Vec<&str> = said.lines().collect();
     let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
     bail!(
-        "migrating {service} failed ({}); mend the cause, then `bursar up` tries again:\n{tail}",
+        "migrating {service} failed ({}); fix the cause, then `bursar up` tries again:\n{tail}",
         output.status
     )
 }

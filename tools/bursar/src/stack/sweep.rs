@@ -41,7 +41,7 @@ pub fn running(layout: &Layout) -> Vec<(String, Identity)> {
     services.into_iter().chain(dependencies).collect()
 }
 
-/// A service of this directory is told its configuration file by name: `<service> serve --config FILE`. So is a worker (`work`), which
+/// A service of this directory is started with its configuration file: `<service> serve --config FILE`. So is a worker (`work`), which
 /// is not its service: starting that again must not end it.
 fn service_of(process: &Path, layout: &Layout) -> Option<String> {
     let line = std::fs::read(process.join("cmdline")).ok()?;

@@ -21,7 +21,6 @@ pub(super) const HTTP: &str = "worker-control-http";
 /// Below the time after which the launcher kills a service that does not stop.
 const GRACE_MS: i64 = 10_000;
 
-/// Where workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// Inside the services; killing a service kills its workers
@@ -35,59 +34,59 @@ pub enum Place {
 pub struct Workers {
     pub(super) place: Place,
     pub(super) programs: Programs,
-    /// Whether workers stop when the orchestrator dies without a word, as they must when the stack dies with its launcher.
+    /// Whether workers stop when the orchestrator dies without notice, as they must when the stack dies with its launcher.
     pub(super) die_with_orchestrator: bool,
 }
 
 impl Workers {
     /// What the orchestrator runs; nothing when the services work themselves.
-    fn entries(&self) -> Vec<Entry> {
+    fn configured(&self) -> Vec<ConfiguredWorker> {
         if self.place == Place::Inline {
             return Vec::new();
         }
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let of_chain = |chain: &str| {
             [
-                Entry {
+                ConfiguredWorker {
                     id: format!("execution-withdrawal-{chain}"),
                     service: "execution",
                     arguments: words(&["--chain", chain, "--queue", "withdrawal"]),
                 },
-                Entry {
+                ConfiguredWorker {
                     id: format!("confirmation-{chain}"),
                     service: "confirmation",
                     arguments: words(&["--chain", chain]),
                 },
             ]
         };
-        let indexer = Entry { id: "indexer".to_owned(), service: "indexer", arguments: Vec::new() };
+        let indexer =
+            ConfiguredWorker { id: "indexer".to_owned(), service: "indexer", arguments: Vec::new() };
         [BSC, TRON].into_iter().flat_map(of_chain).chain([indexer]).collect()
     }
 
     /// The names under which the ports of health and metrics are kept, one for each worker.
     pub(super) fn port_names(&self) -> Vec<String> {
-        self.entries().iter().map(Entry::port_name).collect()
+        self.configured().iter().map(ConfiguredWorker::port_name).collect()
     }
 
     /// Where each worker shows health and metrics, by its id.
     pub(super) fn parts(&self, ports: &BTreeMap<String, u16>) -> BTreeMap<String, WorkerPart> {
-        let part = |entry: Entry| {
-            let url = format!("http://127.0.0.1:{}", ports.get(&entry.port_name())?);
-            Some((entry.id, WorkerPart { url }))
+        let part = |worker: ConfiguredWorker| {
+            let url = format!("http://127.0.0.1:{}", ports.get(&worker.port_name())?);
+            Some((worker.id, WorkerPart { url }))
         };
-        self.entries().into_iter().filter_map(part).collect()
+        self.configured().into_iter().filter_map(part).collect()
     }
 }
 
-/// One worker under the orchestrator.
 #[derive(Debug)]
-struct Entry {
+struct ConfiguredWorker {
     id: String,
     service: &'static str,
     arguments: Vec<String>,
 }
 
-impl Entry {
+impl ConfiguredWorker {
     /// Not the id alone: a worker may be called as a service is.
     fn port_name(&self) -> String {
         format!("worker/{}", self.id)
@@ -116,8 +115,8 @@ pub(super) fn configure(facts: &Facts<'_>, service: &str, table: &mut Table) {
 
 /// Writes the worker file; an empty one when the services work themselves.
 pub(super) fn write(facts: &Facts<'_>) -> Result<()> {
-    let entries = facts.workers.entries();
-    let workers: Vec<Value> = entries.iter().map(|entry| table(facts, entry)).collect::<Result<_>>()?;
+    let configured = facts.workers.configured();
+    let workers: Vec<Value> = configured.iter().map(|worker| table(facts, worker)).collect::<Result<_>>()?;
     let mut table = Table::new();
     set(&mut table, &[], "workers", workers);
     let text = format!(
@@ -131,16 +130,16 @@ fn file(layout: &Layout) -> PathBuf {
     layout.config("workers")
 }
 
-fn table(facts: &Facts<'_>, entry: &Entry) -> Result<Value> {
-    let service = entry.service;
+fn table(facts: &Facts<'_>, worker: &ConfiguredWorker) -> Result<Value> {
+    let service = worker.service;
     let program = facts.workers.programs.get(service).with_context(|| format!("no program for {service}"))?;
     let config = facts.layout.config(service).display().to_string();
-    let listen = format!("127.0.0.1:{}", facts.port(&entry.port_name())?);
+    let listen = format!("127.0.0.1:{}", facts.port(&worker.port_name())?);
     let mut command = vec![program.display().to_string(), "work".to_owned()];
-    command.extend(entry.arguments.iter().cloned());
+    command.extend(worker.arguments.iter().cloned());
     command.extend(["--listen".to_owned(), listen, "--config".to_owned(), config]);
-    let mut worker = Table::new();
-    set(&mut worker, &[], "id", entry.id.as_str());
-    set(&mut worker, &[], "command", command.into_iter().map(Value::from).collect::<Vec<_>>());
-    Ok(Value::Table(worker))
+    let mut table = Table::new();
+    set(&mut table, &[], "id", worker.id.as_str());
+    set(&mut table, &[], "command", command.into_iter().map(Value::from).collect::<Vec<_>>());
+    Ok(Value::Table(table))
 }

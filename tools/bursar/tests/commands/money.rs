@@ -19,12 +19,12 @@ fn id(withdrawal: &Value) -> String {
 
 /// Ask, look, and end it in each way a person can.
 pub(crate) fn requests(stack: &Stack) {
-    let told = stack.text(&create_words("12.50", "USDT"));
+    let printed = stack.text(&create_words("12.50", "USDT"));
     assert_eq!(
-        (field(&told, "status"), field(&told, "amount")),
+        (field(&printed, "status"), field(&printed, "amount")),
         ("pending".into(), "12.5 USDT on bsc".into())
     );
-    let first = field(&told, "id");
+    let first = field(&printed, "id");
     let created = stack.json(&create_words("12.50", "USDT"));
     for (key, value) in [
         ("chain", "bsc"),
@@ -69,8 +69,8 @@ pub(crate) async fn jobs(stack: &Stack) {
     let withdrawal = id(&stack.json(&create_words("9000000", "USDT")));
     let approved = stack.json(&["withdraw", "approve", &withdrawal]);
     assert_eq!(approved["approvals"][0]["approver"], "approver-1");
-    let told = stack.text(&["withdraw", "approve", &withdrawal, "--as", "approver-2"]);
-    assert_eq!(field(&told, "approvals"), "2 of 2");
+    let printed = stack.text(&["withdraw", "approve", &withdrawal, "--as", "approver-2"]);
+    assert_eq!(field(&printed, "approvals"), "2 of 2");
     let job = wait_for_value("the job to wait for money", PATIENCE, || async {
         let output = stack.command(&["job", "show", &withdrawal, "--json"]).output().unwrap();
         let job: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -83,12 +83,12 @@ pub(crate) async fn jobs(stack: &Stack) {
     assert_eq!(field(&stack.text(&["job", "show", &own]), "withdrawal"), withdrawal);
     // A worker that is on it just now keeps it from being retried.
     let words = ["job", "retry", &own, "--json"];
-    for (words, told) in
+    for (words, printed) in
         [(words.as_slice(), format!("\"id\": \"{own}\"")), (&words[..3], format!("job         {own}"))]
     {
         wait_for("a retry to be taken", PATIENCE, || async {
             let output = stack.command(words).output().unwrap();
-            output.status.success() && said(&output).contains(&told)
+            output.status.success() && said(&output).contains(&printed)
         })
         .await;
     }
@@ -120,16 +120,16 @@ pub(crate) fn wallets(stack: &Stack) {
             wallet["holdings"][1]["balance"].is_string() && wallet["holdings"][1]["reserved"].is_string()
         );
     }
-    let told = stack.text(&["wallet", "list"]);
-    assert_eq!(told.lines().filter(|line| line.contains("hot_wallet")).count(), 8, "{told}");
+    let printed = stack.text(&["wallet", "list"]);
+    assert_eq!(printed.lines().filter(|line| line.contains("hot_wallet")).count(), 8, "{printed}");
 }
 
-/// Four payments, told as a story and as data.
-pub(crate) fn paid(told: &str, data: &str) {
+/// Four payments, as text and as data.
+pub(crate) fn paid(printed: &str, data: &str) {
     for asset in ["0.25 BNB on bsc", "12.5 USDT on bsc", "25 TRX on tron", "12.5 USDT on tron"] {
-        assert!(told.contains(&format!("Paying {asset}")), "{told}");
+        assert!(printed.contains(&format!("Paying {asset}")), "{printed}");
     }
-    assert_eq!(told.matches("completed (").count(), 4, "{told}");
+    assert_eq!(printed.matches("completed (").count(), 4, "{printed}");
     let data: Value = serde_json::from_str(data).unwrap();
     let found: Vec<_> = data
         .as_array()
@@ -177,35 +177,23 @@ pub(crate) async fn import(stack: &Stack) -> String {
         row(&done, r#""amount":"1","status":"completed""#),
         row(&unsent, r#""amount":"1","status":"approved","tx_hash":null"#),
     ];
-    let told = import_rows(stack, "rows.jsonl", &rows);
-    let found: Vec<_> = told.iter().map(|row| (row["line"].clone(), row["result"].clone())).collect();
+    let printed = import_rows(stack, "rows.jsonl", &rows);
+    let found: Vec<_> = printed.iter().map(|row| (row["line"].clone(), row["result"].clone())).collect();
     assert_eq!(
         found,
         [(json!(1), json!("watching")), (json!(2), json!("left out")), (json!(3), json!("left out"))]
     );
-    assert_eq!((&told[0]["id"], &told[0]["detail"]), (&json!(sent), &json!(hash)));
+    assert_eq!((&printed[0]["id"], &printed[0]["detail"]), (&json!(sent), &json!(hash)));
     let again = stack.text(&["import", "rows.jsonl"]);
     assert!(again.starts_with(&format!("watching  {sent}  {hash}\nleft out  {done}  finished\n")), "{again}");
 
     bad_rows(stack, &|rest| row("9a1b2c3d-0000-4000-8000-000000000004", rest), &paid, &from);
     six_decimals(stack);
     let help = stack.text(&["import", "--help"]);
-    for column in [
-        "id",
-        "user_id",
-        "chain",
-        "asset",
-        "amount",
-        "to_address",
-        "from_address",
-        "tx_hash",
-        "status",
-        "created_at",
-    ] {
-        assert!(
-            help.lines().any(|line| line.trim_start().starts_with(&format!("{column} "))),
-            "{column}: {help}"
-        );
+    let columns = "id user_id chain asset amount to_address from_address tx_hash status created_at";
+    for column in columns.split(' ') {
+        let is_explained = |line: &str| line.trim_start().starts_with(&format!("{column} "));
+        assert!(help.lines().any(is_explained), "{column}: {help}");
     }
     sent
 }
@@ -220,8 +208,8 @@ fn bad_rows(stack: &Stack, row: &dyn Fn(&str) -> String, paid: &str, from: &str)
         (good.replace("to_address", "destination"), "to_address is missing"),
     ] {
         std::fs::write(stack.path("bad.jsonl"), format!("{good}\n{bad}\n")).unwrap();
-        let told = stack.refused(&["import", "bad.jsonl"]);
-        assert!(told.contains("line 2 (withdrawal 9a1b2c3d-") && told.contains(why), "{told}");
+        let printed = stack.refused(&["import", "bad.jsonl"]);
+        assert!(printed.contains("line 2 (withdrawal 9a1b2c3d-") && printed.contains(why), "{printed}");
     }
     assert!(stack.refused(&["withdraw", "get", "9a1b2c3d-0000-4000-8000-000000000004"]).contains("NotFound"));
 }
@@ -240,12 +228,12 @@ fn six_decimals(stack: &Stack) {
     };
     let sender = format!("tron={from}");
     std::fs::write(stack.path("padded.jsonl"), row(1, "100.000000000000000000")).unwrap();
-    let told = stack.json(&["import", "padded.jsonl", "--from", &sender]);
-    assert_eq!(told["result"], "watching", "{told}");
-    assert_eq!(stack.json(&["withdraw", "get", told["id"].as_str().unwrap()])["amount"], "100");
+    let printed = stack.json(&["import", "padded.jsonl", "--from", &sender]);
+    assert_eq!(printed["result"], "watching", "{printed}");
+    assert_eq!(stack.json(&["withdraw", "get", printed["id"].as_str().unwrap()])["amount"], "100");
     std::fs::write(stack.path("precise.jsonl"), row(2, "100.000000100000000000")).unwrap();
-    let told = stack.refused(&["import", "precise.jsonl", "--from", &sender]);
-    assert!(told.contains("1 of 1 rows refused"), "{told}");
+    let printed = stack.refused(&["import", "precise.jsonl", "--from", &sender]);
+    assert!(printed.contains("1 of 1 rows refused"), "{printed}");
     let output = stack.command(&["import", "precise.jsonl", "--from", &sender, "--json"]).output().unwrap();
     let row: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(row["detail"].as_str().unwrap().contains("7 digits after the decimal point"), "{row}");
@@ -268,10 +256,5 @@ pub(crate) fn taken_over(stack: &Stack, id: &str, watched: &str, watched_json: &
 }
 
 async fn call(stack: &Stack, method: &str, params: Value) -> Value {
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let answer = http.post(stack.url("bsc")).json(&body).send().await.unwrap();
-    let mut answer: Value = answer.json().await.unwrap();
-    assert!(answer["error"].is_null(), "{answer}");
-    answer["result"].take()
+    testkit::JsonRpc::new(stack.url("bsc")).unwrap().call(method, params).await.unwrap()
 }

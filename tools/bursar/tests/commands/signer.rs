@@ -73,8 +73,8 @@ fn audit(stack: &Stack) {
     std::fs::write(stack.path("other.jsonl"), "{}\n").unwrap();
     assert!(stack.refused(&verify("other.jsonl")).contains("line 1 is no audit entry"));
     let refused = stack.command(&[verify("edited.jsonl").as_slice(), &["--json"]].concat()).output().unwrap();
-    let told: Value = serde_json::from_slice(&refused.stdout).unwrap();
-    assert_eq!((&told["intact"], &told["first_bad_sequence"]), (&json!(false), &json!("1")));
+    let printed: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!((&printed["intact"], &printed["first_bad_sequence"]), (&json!(false), &json!("1")));
 }
 
 /// 64-bit integers are text.

@@ -53,32 +53,32 @@ impl Stack {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same as JSON.
     pub(crate) fn json(&self, words: &[&str]) -> Value {
         let text = self.text(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("bursar {words:?}: {error}: {text}"))
     }
 
-    /// One JSON object for each line.
     pub(crate) fn json_lines(&self, words: &[&str]) -> Vec<Value> {
         lines(&self.text(&[words, &["--json"]].concat()))
     }
 
     /// What a command says that must fail, in one line and with the same one when JSON is asked for.
     pub(crate) fn refused(&self, words: &[&str]) -> String {
-        let told = [words.to_vec(), [words, &["--json"]].concat()].map(|words| {
+        let printed = [words.to_vec(), [words, &["--json"]].concat()].map(|words| {
             let output = self.command(&words).output().unwrap();
             assert_eq!(output.status.code(), Some(1), "bursar {words:?}: {}", said(&output));
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert!(told.starts_with("error: ") && told.lines().count() == 1, "bursar {words:?}: {told}");
-            told
+            let printed = String::from_utf8(output.stderr).unwrap();
+            assert!(
+                printed.starts_with("error: ") && printed.lines().count() == 1,
+                "bursar {words:?}: {printed}"
+            );
+            printed
         });
-        assert_eq!(told[0], told[1], "bursar {words:?}");
-        let [told, _] = told;
-        told
+        assert_eq!(printed[0], printed[1], "bursar {words:?}");
+        let [printed, _] = printed;
+        printed
     }
 
-    /// Where a part of the stack listens.
     pub(crate) fn url(&self, part: &str) -> String {
         let file = std::fs::read_to_string(self.path("data").join("stack.json")).unwrap();
         let file: Value = serde_json::from_str(&file).unwrap();
@@ -148,9 +148,9 @@ impl Running {
     }
 
     fn complaint(&self) -> String {
-        let mut told = String::new();
-        self.child.lock().unwrap().stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        told
+        let mut printed = String::new();
+        self.child.lock().unwrap().stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+        printed
     }
 
     /// Waits for its end, which must be a good one, and gives what it printed.

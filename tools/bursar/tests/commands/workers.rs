@@ -10,13 +10,9 @@ const WORKER: &str = "indexer";
 pub(crate) async fn commands(stack: &Stack) {
     let listed = stack.json(&["worker", "list"]);
     let ids: Vec<_> = listed.as_array().unwrap().iter().map(|worker| worker["spec"]["id"].clone()).collect();
-    for id in [
-        "confirmation-bsc",
-        "confirmation-tron",
-        "execution-withdrawal-bsc",
-        "execution-withdrawal-tron",
-        WORKER,
-    ] {
+    let workers =
+        "confirmation-bsc confirmation-tron execution-withdrawal-bsc execution-withdrawal-tron indexer";
+    for id in workers.split(' ') {
         assert!(ids.contains(&json!(id)), "{id} is not in {ids:?}");
     }
     assert!(stack.text(&["worker", "list"]).lines().any(|line| line.starts_with("confirmation-bsc ")));

@@ -1,7 +1,7 @@
 //! One row of the old tables, as a database exports it.
 //!
 //! Owns reading it. Columns stay the text they were written as, so that no number passes through floating point; what is missing
-//! or makes no sense is told with its column, its line and the withdrawal. Never guesses and never rounds.
+//! or makes no sense is reported with its column, its line and the withdrawal. Never guesses and never rounds.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use types::{Amount, RawAmount};
 pub(super) struct Row {
     pub line: usize,
     pub id: String,
-    pub taken: Taken,
+    pub decision: Decision,
 }
 
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum Decision {
     /// None of ours, and why.
     LeftOut(&'static str),
     Sent(Box<Payment>),
@@ -49,11 +49,10 @@ impl Row {
             .map_err(|error| anyhow::anyhow!("line {line} is no JSON object: {error}"))?;
         let columns = Columns(columns);
         let id = columns.needed(&["id"]).with_context(|| format!("line {line}"))?;
-        let taken = Taken::read(&columns, senders).with_context(|| place(line, &id))?;
-        Ok(Row { line, id, taken })
+        let decision = Decision::read(&columns, senders).with_context(|| place(line, &id))?;
+        Ok(Row { line, id, decision })
     }
 
-    /// Where it stands, for a message.
     pub(super) fn place(&self) -> String {
         place(self.line, &self.id)
     }
@@ -63,15 +62,15 @@ fn place(line: usize, id: &str) -> String {
     format!("line {line} (withdrawal {id})")
 }
 
-impl Taken {
+impl Decision {
     /// A row that is left out needs no more than its status: nothing else of it is looked at.
-    fn read(columns: &Columns, senders: &BTreeMap<String, String>) -> Result<Taken> {
+    fn read(columns: &Columns, senders: &BTreeMap<String, String>) -> Result<Decision> {
         let status = columns.needed(&["status"])?;
         if ["completed", "failed"].iter().any(|finished| status.eq_ignore_ascii_case(finished)) {
-            return Ok(Taken::LeftOut("finished"));
+            return Ok(Decision::LeftOut("finished"));
         }
         let Some(tx_hash) = columns.text(&["tx_hash"])? else {
-            return Ok(Taken::LeftOut("no hash: nothing was sent"));
+            return Ok(Decision::LeftOut("no hash: nothing was sent"));
         };
         let chain = columns.needed(&["chain", "chain_id"])?;
         let from_address = match columns.text(&["from_address"])?.or_else(|| senders.get(&chain).cloned()) {
@@ -90,7 +89,7 @@ impl Taken {
         let created_at = columns.needed(&["created_at"])?;
         let created_at = moment(&created_at)
             .with_context(|| format!("created_at {created_at}: expected a time like 2026-01-31T12:00:00Z"))?;
-        Ok(Taken::Sent(Box::new(Payment {
+        Ok(Decision::Sent(Box::new(Payment {
             user_id: columns.needed(&["user_id"])?,
             asset: columns.needed(&["asset", "asset_id"])?,
             chain,
@@ -180,13 +179,13 @@ mod tests {
     }
 
     fn sent(text: &str) -> Payment {
-        match read(text).unwrap().taken {
-            Taken::Sent(payment) => *payment,
-            Taken::LeftOut(why) => panic!("left out: {why}"),
+        match read(text).unwrap().decision {
+            Decision::Sent(payment) => *payment,
+            Decision::LeftOut(why) => panic!("left out: {why}"),
         }
     }
 
-    fn told(text: &str) -> String {
+    fn refusal(text: &str) -> String {
         crate::output::explain(&read(text).unwrap_err())
     }
 
@@ -220,35 +219,37 @@ mod tests {
             (json!(null), "amount is missing"),
             (json!(""), "amount is missing"),
         ] {
-            let text = told(&row(|row| row["amount"] = amount));
+            let text = refusal(&row(|row| row["amount"] = amount));
             assert!(text.starts_with("line 7 (withdrawal 9a1b2c3d-") && text.contains(why), "{text}");
         }
-        let raw = told(&row(|row| row["amount_raw"] = "1.5".into()));
+        let raw = refusal(&row(|row| row["amount_raw"] = "1.5".into()));
         assert!(raw.contains("amount_raw: ") && raw.contains("'.'"), "{raw}");
     }
 
     #[test]
     fn a_missing_column_is_named_with_its_row() {
         for column in ["user_id", "to_address", "from_address", "status", "created_at"] {
-            let text = told(&row(|row| _ = row.as_object_mut().unwrap().remove(column)));
+            let text = refusal(&row(|row| _ = row.as_object_mut().unwrap().remove(column)));
             assert!(text.contains("line 7 (withdrawal 9a1b2c3d-"), "{text}");
             assert!(text.contains(&format!("{column} is missing")), "{text}");
         }
-        assert!(told(&row(|row| row["chain"] = json!(null))).contains("chain or chain_id is missing"));
-        assert!(told(&row(|row| row["asset"] = json!(null))).contains("asset or asset_id is missing"));
-        assert_eq!(told("{}"), "line 7: id is missing");
-        assert!(told("[1]").starts_with("line 7 is no JSON object"));
-        assert!(told(&row(|row| row["created_at"] = "yesterday".into())).contains("created_at yesterday"));
+        assert!(refusal(&row(|row| row["chain"] = json!(null))).contains("chain or chain_id is missing"));
+        assert!(refusal(&row(|row| row["asset"] = json!(null))).contains("asset or asset_id is missing"));
+        assert_eq!(refusal("{}"), "line 7: id is missing");
+        assert!(refusal("[1]").starts_with("line 7 is no JSON object"));
+        assert!(refusal(&row(|row| row["created_at"] = "yesterday".into())).contains("created_at yesterday"));
     }
 
     #[test]
     fn a_row_without_a_sender_takes_the_one_given_for_its_chain() {
         let text = row(|row| _ = row.as_object_mut().unwrap().remove("from_address"));
         let given = |chain: &str| BTreeMap::from([(chain.to_owned(), "0x09".to_owned())]);
-        let Taken::Sent(payment) = Row::read(1, &text, &given("bsc")).unwrap().taken else { panic!() };
+        let Decision::Sent(payment) = Row::read(1, &text, &given("bsc")).unwrap().decision else { panic!() };
         assert_eq!(payment.from_address, "0x09");
         assert!(Row::read(1, &text, &given("tron")).is_err());
-        let Taken::Sent(payment) = Row::read(1, &row(|_| {}), &given("bsc")).unwrap().taken else { panic!() };
+        let Decision::Sent(payment) = Row::read(1, &row(|_| {}), &given("bsc")).unwrap().decision else {
+            panic!()
+        };
         assert_eq!(payment.from_address, "0x02", "what a row says itself counts");
     }
 
@@ -261,7 +262,10 @@ mod tests {
             (r#"{"id":"a","status":"approved","tx_hash":""}"#, "no hash: nothing was sent"),
             (r#"{"id":"a","status":"pending","tx_hash":null,"amount":[]}"#, "no hash: nothing was sent"),
         ] {
-            assert!(matches!(read(text).unwrap().taken, Taken::LeftOut(told) if told == why), "{text}");
+            assert!(
+                matches!(read(text).unwrap().decision, Decision::LeftOut(found) if found == why),
+                "{text}"
+            );
         }
     }
 }

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{parameters, progress};
 use crate::client::{Connection, Indexer};
-use crate::index_seed;
 use crate::output::{self, Output};
-use crate::reconnect::{self, Left};
+use crate::reconnect::{self, Remaining};
+use crate::seed::events;
 use crate::stack::BSC;
 
 /// Prints changes as lines of JSON, over restarts of the indexer.
@@ -26,7 +26,7 @@ pub(super) async fn follow(client: &mut Indexer, mut request: pb::WatchEventsReq
             output::json_line("bursar.indexer.v1.WatchEventsResponse", &response)?;
             request.cursor = response.cursor;
         }
-        Ok(Left::More)
+        Ok(Remaining::More)
     })
     .await
 }
@@ -39,25 +39,26 @@ pub(super) async fn emit(
     out: Output,
 ) -> Result<()> {
     let node = connection.part(BSC).context("no development chain here; start one with `bursar up`")?;
-    let (hash, block) = index_seed::emit(&node, amount).await?;
+    let (hash, block) = events::emit(&node, amount).await?;
     let mined = Instant::now();
     if !out.json {
         output::print(&format!("block {block}: {hash}"))?;
     }
     loop {
         let request = pb::ListEventsRequest {
-            source: index_seed::FEES.to_owned(),
+            source: events::FEES.to_owned(),
             from_block: block,
             to_block: block,
             ..Default::default()
         };
-        let events = client.list_events(request).await?.into_inner().events;
-        if let Some(event) = events.iter().find(|event| event.transaction_hash == hash) {
+        let found = client.list_events(request).await?.into_inner().events;
+        if let Some(event) = found.iter().find(|event| event.transaction_hash == hash) {
             let ms = mined.elapsed().as_millis();
             if out.json {
                 let event = output::value("bursar.indexer.v1.Event", event)?;
-                let told = json!({ "block": block, "tx_hash": hash, "served_after_ms": ms, "event": event });
-                return output::print(&serde_json::to_string_pretty(&told)?);
+                let answer =
+                    json!({ "block": block, "tx_hash": hash, "served_after_ms": ms, "event": event });
+                return output::print(&serde_json::to_string_pretty(&answer)?);
             }
             return output::print(&format!("served after {ms} ms: {} {}", event.name, parameters(event)?));
         }

@@ -9,7 +9,7 @@ use proto::indexer::v1 as pb;
 use super::progress;
 use crate::client::Indexer;
 use crate::output::{self, Output};
-use crate::reconnect::{self, Left};
+use crate::reconnect::{self, Remaining};
 
 const BAR: u64 = 24;
 const REDRAW: Duration = Duration::from_millis(500);
@@ -40,9 +40,9 @@ pub(super) async fn run(
 
 impl View {
     /// Shows what changes until all has caught up, if that is the end, or until the indexer does not answer.
-    async fn poll(&mut self, client: &mut Indexer) -> Result<Left> {
+    async fn poll(&mut self, client: &mut Indexer) -> Result<Remaining> {
         if self.terminal {
-            // The outage was told below the last drawing; that one is no longer where the cursor thinks it is.
+            // The report of the outage moved the cursor, so that the last drawing cannot be overwritten.
             self.drawn.clear();
         }
         loop {
@@ -60,7 +60,7 @@ impl View {
             draw(&lines, &self.drawn, self.terminal)?;
             self.drawn = lines;
             if self.until_complete && !progress.is_empty() && progress.iter().all(|p| p.lag_blocks == 0) {
-                return Ok(Left::Nothing);
+                return Ok(Remaining::Nothing);
             }
             tokio::time::sleep(REDRAW).await;
         }
@@ -96,7 +96,7 @@ fn line(progress: &pb::Progress, start: u64, width: usize) -> String {
     let bar = format!("{}{}", "#".repeat(filled), ".".repeat(rest));
     let left = match &progress.time_left {
         _ if progress.lag_blocks == 0 => "at the head".to_owned(),
-        Some(left) => format!("{} left", span(left.seconds)),
+        Some(left) => format!("{} left", output::span(left.seconds)),
         None => "no end in sight".to_owned(),
     };
     let parked = match progress.exhausted.len() {
@@ -112,15 +112,6 @@ fn line(progress: &pb::Progress, start: u64, width: usize) -> String {
         progress.blocks_per_second,
         progress.events,
     )
-}
-
-fn span(seconds: i64) -> String {
-    match seconds {
-        s if s < 120 => format!("{s} s"),
-        s if s < 7_200 => format!("{} min", s / 60),
-        s if s < 172_800 => format!("{} h", s / 3_600),
-        s => format!("{} days", s / 86_400),
-    }
 }
 
 #[cfg(test)]
@@ -150,10 +141,5 @@ mod tests {
         let done = line(&progress(199, 199, 0), 100, 4);
         assert!(done.contains("########################]") && done.contains("at the head"), "{done}");
         assert!(line(&progress(0, 0, 0), 0, 4).contains("100 %"));
-    }
-
-    #[test]
-    fn spans_are_told_in_the_unit_people_think_in() {
-        assert_eq!([span(5), span(600), span(10_000), span(300_000)], ["5 s", "10 min", "2 h", "3 days"]);
     }
 }

@@ -140,8 +140,8 @@ async fn export(connection: &Connection, out: Output, file: &Path) -> Result<()>
     let mut writer = BufWriter::new(created.with_context(|| format!("cannot create {}", file.display()))?);
     let (mut count, mut head) = (0u64, Head::GENESIS);
     while let Some(last) = entries.last().map(|entry| entry.sequence) {
-        for wire in entries {
-            let entry = entry(wire)?;
+        for received in entries {
+            let entry = entry(received)?;
             serde_json::to_writer(&mut writer, &entry).with_context(unwritten)?;
             writer.write_all(b"\n").with_context(unwritten)?;
             count += 1;
@@ -149,17 +149,13 @@ async fn export(connection: &Connection, out: Output, file: &Path) -> Result<()>
         }
         entries = page(&mut client, last, PAGE).await?;
     }
-    // On the disk before it is called done.
-    writer
-        .into_inner()
-        .map_err(|e| e.into_error())
-        .and_then(|file| file.sync_all())
-        .with_context(unwritten)?;
+    // The file is on the disk before the export is reported as done.
+    writer.flush().and_then(|()| writer.get_ref().sync_all()).with_context(unwritten)?;
     if out.json {
-        let told = serde_json::json!({
+        let answer = serde_json::json!({
             "file": file, "entries": count, "head_sequence": head.sequence, "head_hash": head.hash.to_string(),
         });
-        return output::print(&told.to_string());
+        return output::print(&answer.to_string());
     }
     output::print(&format!("{count} entries written to {}", file.display()))?;
     output::print(&format!("head: --sequence {} --expect {}", head.sequence, head.hash))
@@ -190,18 +186,18 @@ async fn page(client: &mut client::Signer, after: u64, size: u32) -> Result<Vec<
 }
 
 /// An entry as the contract carries it, with everything that its hash covers.
-fn entry(wire: pb::AuditEntry) -> Result<Entry> {
-    let sequence = wire.sequence;
+fn entry(received: pb::AuditEntry) -> Result<Entry> {
+    let sequence = received.sequence;
     let malformed = || format!("the signer's entry {sequence} is malformed");
     Ok(Entry {
         sequence,
-        at: proto::time::datetime(&wire.at.with_context(malformed)?).with_context(malformed)?,
-        caller: wire.caller,
-        action: wire.action,
-        decision: wire.decision,
-        reason: wire.reason,
-        detail: wire.detail,
-        previous_hash: wire.previous_hash.parse().with_context(malformed)?,
-        hash: wire.hash.parse().with_context(malformed)?,
+        at: proto::time::datetime(&received.at.with_context(malformed)?).with_context(malformed)?,
+        caller: received.caller,
+        action: received.action,
+        decision: received.decision,
+        reason: received.reason,
+        detail: received.detail,
+        previous_hash: received.previous_hash.parse().with_context(malformed)?,
+        hash: received.hash.parse().with_context(malformed)?,
     })
 }

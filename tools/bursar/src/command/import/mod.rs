@@ -1,6 +1,6 @@
 //! `bursar import`: takes over withdrawals that another system has broadcast and not finished.
 //!
-//! Owns reading rows of the old tables as databases export them (`import/row.rs`). Every row is read before the first is sent,
+//! Owns reading rows of the old tables as databases export them (`row.rs`). Every row is read before the first is sent,
 //! so that a file with a mistake changes nothing; sending a file twice changes nothing either.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use proto::execution::v1 as ex;
+use proto::execution::v1 as pb;
 use types::{Amount, Decimals, format_amount};
 
 use crate::client::Connection;
 use crate::output::{self, Output};
-use row::{Payment, Row, Taken};
+use row::{Decision, Payment, Row};
 
 mod row;
 
@@ -32,7 +32,7 @@ const FORMAT: &str = r#"One JSON object per line, with the columns of the old ta
   status        completed and failed are finished
   created_at    e.g. 2026-01-31T12:00:00Z
 
-Other columns are ignored. Rows that are finished, and rows without a hash, are told and left out: they need no
+Other columns are ignored. Rows that are finished, and rows without a hash, are named and left out: they need no
 other columns than id and status. A withdrawal without a hash was not sent; ask for it with `bursar withdraw create`.
 
   {"id":"0b0e7c58-34c5-4a4c-9d0a-3f1f6c1f6a01","user_id":"9a1b2c3d-0000-4000-8000-123456789abc","chain":"bsc",
@@ -64,10 +64,10 @@ impl Import {
         let mut client = connection.intent("operator")?;
         let total = rows.len();
         let (mut taken, mut refused) = (0, 0);
-        for Row { line, id, taken: row } in rows {
-            let (result, detail) = match row {
-                Taken::LeftOut(why) => ("left out", why.to_owned()),
-                Taken::Sent(payment) => match client.import_withdrawal(payment.request(&id)).await {
+        for Row { line, id, decision } in rows {
+            let (result, detail) = match decision {
+                Decision::LeftOut(why) => ("left out", why.to_owned()),
+                Decision::Sent(payment) => match client.import_withdrawal(payment.request(&id)).await {
                     Ok(_) => {
                         taken += 1;
                         ("watching", payment.tx_hash)
@@ -79,8 +79,8 @@ impl Import {
                 },
             };
             if out.json {
-                let told = serde_json::json!({"line": line, "id": id, "result": result, "detail": detail});
-                output::print(&told.to_string())?;
+                let answer = serde_json::json!({"line": line, "id": id, "result": result, "detail": detail});
+                output::print(&answer.to_string())?;
             } else {
                 output::print(&format!("{result:<9} {id}  {detail}"))?;
             }
@@ -113,21 +113,21 @@ impl Import {
 
 /// Raw amounts become amounts, and where a row has both they must say the same. The catalogue is asked only if there are any.
 async fn settle(connection: &Connection, rows: &mut [Row]) -> Result<()> {
-    if !rows.iter().any(|row| matches!(&row.taken, Taken::Sent(payment) if payment.raw.is_some())) {
+    if !rows.iter().any(|row| matches!(&row.decision, Decision::Sent(payment) if payment.raw.is_some())) {
         return Ok(());
     }
     let mut client = connection.catalogue("operator")?;
-    let assets = client.list_assets(ex::ListAssetsRequest::default()).await?.into_inner().assets;
+    let assets = client.list_assets(pb::ListAssetsRequest::default()).await?.into_inner().assets;
     for row in rows {
         let place = row.place();
-        if let Taken::Sent(payment) = &mut row.taken {
+        if let Decision::Sent(payment) = &mut row.decision {
             agree(payment, &assets).context(place)?;
         }
     }
     Ok(())
 }
 
-fn agree(payment: &mut Payment, assets: &[ex::Asset]) -> Result<()> {
+fn agree(payment: &mut Payment, assets: &[pb::Asset]) -> Result<()> {
     let Some(raw) = payment.raw else { return Ok(()) };
     let (chain, symbol) = (&payment.chain, &payment.asset);
     let known = assets.iter().find(|asset| asset.chain == *chain && asset.symbol == *symbol);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_raw_amount_stands_in_for_an_amount_and_must_agree_with_one() {
-        let asset = |chain: &str, decimals| ex::Asset {
+        let asset = |chain: &str, decimals| pb::Asset {
             symbol: "USDT".to_owned(),
             chain: chain.to_owned(),
             decimals,
@@ -170,11 +170,11 @@ mod tests {
         agree(&mut alone, &assets).unwrap();
         assert_eq!(alone.amount.as_deref(), Some("12.5"));
         agree(&mut payment(Some("12.5"), "12500000"), &assets).unwrap();
-        let told = |amount: Option<&str>, assets: &[ex::Asset]| {
+        let refusal = |amount: Option<&str>, assets: &[pb::Asset]| {
             output::explain(&agree(&mut payment(amount, "12500000"), assets).unwrap_err())
         };
-        assert!(told(Some("12.6"), &assets).contains("differ"));
-        assert!(told(Some("12.5000001"), &assets).contains("7 digits after the decimal point"));
-        assert!(told(None, &assets[..1]).contains("no asset USDT on chain tron"));
+        assert!(refusal(Some("12.6"), &assets).contains("differ"));
+        assert!(refusal(Some("12.5000001"), &assets).contains("7 digits after the decimal point"));
+        assert!(refusal(None, &assets[..1]).contains("no asset USDT on chain tron"));
     }
 }

@@ -1,108 +1,51 @@
-//! What payments stand on: clocks, servers that nobody needs, the orchestrator, and the services themselves, doubled, paused
-//! and replaced.
+//! What payments depend on: clocks, servers that no payment needs, the orchestrator, and the services themselves, doubled,
+//! paused and replaced.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use proto::execution::v1 as ex;
-use proto::execution::v1::execution_service_client::ExecutionServiceClient;
-use proto::workercontrol::v1 as wc;
+use proto::execution::v1 as execution_pb;
+use proto::workercontrol::v1 as worker_control_pb;
 use proto::workercontrol::v1::worker_service_client::WorkerServiceClient;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use tests::clock::{WrongClock, check_off};
 use tests::disk::Disk;
-use tests::judge::job_of;
-use tests::payments::{Customer, Ordered, PATIENCE};
-use tests::report::say;
+use tests::payments::PATIENCE;
 use tests::stack::Stack;
-use tests::tron::{Devnet, judge};
 
-use crate::support::{LONG_MS, order_some, quick_stack, stranger, while_ordering};
+use crate::support::{LONG_MS, Scene, quick_stack, stranger};
 
 const SERVICES: [&str; 4] = ["intent", "execution", "signer-gateway", "confirmation"];
 
-/// Payments on one stack, with everything that was ordered.
-struct Ground<'a> {
-    stack: &'a Stack,
-    customer: Customer,
-    dice: StdRng,
-    orders: Vec<Ordered>,
-}
-
-impl<'a> Ground<'a> {
-    fn of(stack: &'a Stack) -> Result<Self> {
-        let (customer, dice) = (Customer::of(stack)?, StdRng::seed_from_u64(23));
-        Ok(Self { stack, customer, dice, orders: Vec::new() })
-    }
-
-    async fn order(&mut self, count: usize) -> Result<Vec<Ordered>> {
-        let orders = order_some(&self.customer, &mut self.dice, count).await?;
-        self.orders.extend(orders.iter().cloned());
-        Ok(orders)
-    }
-
-    /// Orders payments and waits until they are made.
-    async fn pay(&mut self, count: usize) -> Result<Vec<Ordered>> {
-        let orders = self.order(count).await?;
-        self.customer.all_completed(&orders).await?;
-        Ok(orders)
-    }
-
-    /// Breaks something while customers keep coming, and waits until all of them are paid.
-    async fn during<T>(&mut self, breaking: impl Future<Output = Result<T>>) -> Result<T> {
-        let (broken, orders) = while_ordering(&self.customer, &mut self.dice, breaking).await?;
-        self.customer.all_completed(&orders).await?;
-        self.orders.extend(orders);
-        Ok(broken)
-    }
-
-    async fn job(&self, order: &Ordered) -> Result<ex::Job> {
-        let client = ExecutionServiceClient::new(self.stack.client("execution", "auditor")?);
-        job_of(&client, ex::get_job_request::Key::WithdrawalId(order.id.clone())).await
-    }
-
-    /// Every payment was made once, and nothing was signed twice.
-    async fn judged(self) -> Result<()> {
-        let devnet = Devnet::of(self.stack)?;
-        let tally = judge(self.stack, &self.customer, &devnet, &self.orders, &[]).await?;
-        ensure!(tally.completed == self.orders.len(), "{tally:?}");
-        say(format_args!("{tally:?}; double payments: 0"));
-        Ok(())
-    }
-}
-
 /// Clocks that differ by two hours between services: windows are counted by blocks, so none closes early or is waited for.
-async fn wrong_clocks(ground: &mut Ground<'_>) -> Result<()> {
-    let (clock, stack) = (WrongClock::new()?, ground.stack);
+async fn wrong_clocks(scene: &mut Scene) -> Result<()> {
+    let (clock, stack) = (WrongClock::new()?, Arc::clone(&scene.stack));
     let wrong = SERVICES.into_iter().zip([("+3600s", 60), ("-3600s", -60)].into_iter().cycle());
     for (service, (offset, _)) in wrong.clone() {
-        stack.end(service, Signal::SIGTERM)?;
-        stack.start_again(service, &clock.environment(offset))?;
+        stack.replace(service, &clock.environment(offset))?;
     }
     for (service, (_, minutes)) in wrong {
         stack.serving(service).await?;
-        check_off(stack, service, minutes)?;
+        check_off(&stack, service, minutes)?;
     }
-    for order in ground.pay(6).await? {
-        let job = ground.job(&order).await?;
+    for order in scene.pay(6).await? {
+        let job = scene.job(&order).await?;
         ensure!(job.attempts.len() == 1, "a wrong clock cost a signature: {job:?}");
     }
     stack.restore()
 }
 
 /// No payment needs Redis or MongoDB, not even of services that start while these are away.
-async fn bystanders_away(ground: &mut Ground<'_>) -> Result<()> {
-    let stack = ground.stack;
+async fn bystanders_away(scene: &mut Scene) -> Result<()> {
+    let stack = Arc::clone(&scene.stack);
     for server in ["redis", "mongodb"] {
         stack.kill(server)?;
     }
     for service in SERVICES {
-        stack.end(service, Signal::SIGTERM)?;
-        stack.start_again(service, &[])?;
+        stack.replace(service, &[])?;
     }
-    ground.pay(4).await?;
+    scene.pay(4).await?;
     for server in ["redis", "mongodb"] {
         stack.start_again(server, &[])?;
     }
@@ -112,49 +55,47 @@ async fn bystanders_away(ground: &mut Ground<'_>) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_payments_stand_on_goes_away_and_each_is_made_once() -> Result<()> {
     let stack = quick_stack(LONG_MS).await?;
-    let mut ground = Ground::of(&stack)?;
-    wrong_clocks(&mut ground).await.context("clocks")?;
-    bystanders_away(&mut ground).await.context("Redis and MongoDB")?;
-    ground.judged().await
+    let mut scene = Scene::new(stack, 23).await?;
+    wrong_clocks(&mut scene).await.context("clocks")?;
+    bystanders_away(&mut scene).await.context("Redis and MongoDB")?;
+    scene.judged().await
 }
 
 /// Two executions claim from one queue; then the one that holds a payment is paused past its lease, and the other makes it.
-async fn doubled_and_paused(ground: &mut Ground<'_>) -> Result<()> {
-    let stack = ground.stack;
+async fn doubled_and_paused(scene: &mut Scene) -> Result<()> {
+    let stack = Arc::clone(&scene.stack);
     let listen = format!("127.0.0.1:{}", testkit::free_port());
     let beside = [("BURSAR_EXECUTION__SERVER__LISTEN", listen.as_str())];
     // A signer that does not answer, so that execution is surely in the midst of a payment when it is paused.
     stack.signal("signer-gateway", Signal::SIGSTOP)?;
-    let held = ground.order(1).await?.remove(0);
+    let held = scene.order(1).await?.remove(0);
     testkit::wait_for("it to be begun", PATIENCE, || async {
-        let job = ground.job(&held).await;
-        job.is_ok_and(|job| job.status() == ex::JobStatus::Processing && !job.attempts.is_empty())
+        let job = scene.job(&held).await;
+        job.is_ok_and(|job| job.status() == execution_pb::JobStatus::Processing && !job.attempts.is_empty())
     })
     .await;
     stack.signal("execution", Signal::SIGSTOP)?;
     stack.signal("signer-gateway", Signal::SIGCONT)?;
     stack.start_copy("execution", "execution beside", &beside)?;
     stack.serving_at("execution beside", &format!("http://{listen}")).await?;
-    ground.customer.completed(&held.id, PATIENCE).await.context("the other execution takes over")?;
+    scene.customer.completed(&held.id, PATIENCE).await.context("the other execution takes over")?;
     stack.signal("execution", Signal::SIGCONT)?;
     stack.serving("execution").await?;
-    let job = ground.job(&held).await?;
+    let job = scene.job(&held).await?;
     ensure!(job.attempts.len() == 1, "the paused one's signature was not the only one: {job:?}");
-    ground.pay(12).await.context("both side by side")?;
+    scene.pay(12).await.context("both side by side")?;
     let ended = stack.end("execution beside", Signal::SIGTERM)?.context("it is a child of this test")?;
     ensure!(ended.code() == Some(0), "the second execution ended with {ended}");
     Ok(())
 }
 
-/// Told to end under load, a service drains and ends well, and its successor goes on.
-async fn replaced(ground: &mut Ground<'_>) -> Result<()> {
-    let stack = ground.stack;
+/// A service that gets SIGTERM under load drains and ends well, and its successor goes on.
+async fn replaced(scene: &mut Scene) -> Result<()> {
+    let stack = Arc::clone(&scene.stack);
     for service in SERVICES {
-        let to = stranger(&mut ground.dice);
-        let first = ground.customer.order_to("tron", to, ("TRX", "1.25"), None).await?;
-        ground.orders.push(first.clone());
-        let customer = ground.customer.clone();
-        ground
+        let first = scene.order_one("TRX", "1.25").await?;
+        let customer = scene.customer.clone();
+        scene
             .during(async {
                 let ended = stack.end(service, Signal::SIGTERM)?.context("it is a child of this test")?;
                 ensure!(ended.code() == Some(0), "{service} ended with {ended}:\n{}", stack.tail(service));
@@ -174,19 +115,19 @@ async fn services_that_are_doubled_paused_or_replaced_make_each_payment_once() -
         stack.start_again(service, &[])?;
         stack.serving(service).await?;
     }
-    let mut ground = Ground::of(&stack)?;
-    doubled_and_paused(&mut ground).await.context("two executions")?;
-    replaced(&mut ground).await.context("replaced")?;
-    ground.judged().await
+    let mut scene = Scene::new(stack, 23).await?;
+    doubled_and_paused(&mut scene).await.context("two executions")?;
+    replaced(&mut scene).await.context("replaced")?;
+    scene.judged().await
 }
 
 /// The database is restarted under load, in good order and not.
-async fn database_restarted(ground: &mut Ground<'_>) -> Result<()> {
-    let stack = ground.stack;
+async fn database_restarted(scene: &mut Scene) -> Result<()> {
+    let stack = Arc::clone(&scene.stack);
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {
-        let to = stranger(&mut ground.dice);
-        let customer = ground.customer.clone();
-        let order = ground
+        let to = stranger(&mut scene.dice);
+        let customer = scene.customer.clone();
+        let order = scene
             .during(async {
                 stack.end("postgres", signal)?;
                 stack.start_again("postgres", &[])?;
@@ -196,7 +137,7 @@ async fn database_restarted(ground: &mut Ground<'_>) -> Result<()> {
                 Ok(order)
             })
             .await?;
-        ground.orders.push(order);
+        scene.orders.push(order);
     }
     Ok(())
 }
@@ -204,20 +145,20 @@ async fn database_restarted(ground: &mut Ground<'_>) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_restarts_or_has_no_room_costs_no_payment() -> Result<()> {
     let (disk, stack) = Disk::below_a_stack()?;
-    let mut ground = Ground::of(&stack)?;
-    database_restarted(&mut ground).await.context("restarts")?;
-    stack.kill("signer-gateway")?;
-    let waiting = ground.order(12).await?;
-    let signed = disk.starve_the_signer(&stack).await?;
+    let mut scene = Scene::new(stack, 23).await?;
+    database_restarted(&mut scene).await.context("restarts")?;
+    scene.stack.kill("signer-gateway")?;
+    let waiting = scene.order(12).await?;
+    let signed = disk.starve_the_signer(&scene.stack).await?;
     ensure!(signed < 12.0, "all {signed} were signed on a full disk");
-    disk.make_room(&stack)?;
-    ground.customer.all_completed(&waiting).await.context("with room again")?;
-    ground.judged().await
+    disk.make_room(&scene.stack)?;
+    scene.customer.all_completed(&waiting).await.context("with room again")?;
+    scene.judged().await
 }
 
 async fn workers(stack: &Stack) -> Result<Vec<(String, u32)>> {
     let mut client = WorkerServiceClient::new(stack.client("worker-control", "operator")?);
-    let listed = client.list_workers(wc::ListWorkersRequest {}).await?.into_inner().workers;
+    let listed = client.list_workers(worker_control_pb::ListWorkersRequest {}).await?.into_inner().workers;
     let named = listed.into_iter().filter_map(|worker| Some((worker.spec?.id, worker.pid)));
     Ok(named.filter(|(id, _)| id.ends_with("-tron")).collect())
 }
@@ -225,8 +166,9 @@ async fn workers(stack: &Stack) -> Result<Vec<(String, u32)>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_orchestrator_starts_no_second_payer_and_a_successor_adopts_them() -> Result<()> {
     let stack = Stack::start_orchestrated()?;
-    let mut ground = Ground::of(&stack)?;
-    ground.pay(2).await?;
+    let mut scene = Scene::new(stack, 23).await?;
+    let stack = Arc::clone(&scene.stack);
+    scene.pay(2).await?;
     let before = workers(&stack).await?;
     ensure!(before.len() >= 2, "the payer and the follower are workers: {before:?}");
 
@@ -241,12 +183,12 @@ async fn a_second_orchestrator_starts_no_second_payer_and_a_successor_adopts_the
 
     // Without any orchestrator payments go on; whoever comes next takes the same processes over.
     stack.kill("worker-control")?;
-    ground.pay(4).await.context("without an orchestrator")?;
+    scene.pay(4).await.context("without an orchestrator")?;
     stack.start_again("worker-control", &[])?;
     testkit::wait_for("the workers to be adopted", Duration::from_secs(120), || async {
         workers(&stack).await.is_ok_and(|now| now == before)
     })
     .await;
-    ground.pay(2).await?;
-    ground.judged().await
+    scene.pay(2).await?;
+    scene.judged().await
 }

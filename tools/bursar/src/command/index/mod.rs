@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use proto::indexer::v1 as pb;
 
-use crate::client::{Connection, Indexer};
+use crate::client::{Connection, Indexer, pages};
 use crate::output::{self, Output};
 
 mod live;
@@ -26,7 +26,7 @@ enum Action {
     Sources,
     /// Add a source, or change its limits and nodes
     Add(Add),
-    /// Tell a source which addresses are ours, one for each line of a file
+    /// Add addresses of ours to a source, one for each line of a file
     Addresses { source: String, file: std::path::PathBuf },
     /// Show how far sources are
     Progress { source: Option<String> },
@@ -274,26 +274,13 @@ async fn requeue_all(client: &mut Indexer, source: String) -> Result<u32> {
 }
 
 async fn events(client: &mut Indexer, source: String, limit: u32, out: Output) -> Result<()> {
-    let mut events = Vec::new();
-    let mut page_token = String::new();
-    loop {
-        let left = limit.saturating_sub(u32::try_from(events.len())?);
-        if left == 0 {
-            break;
-        }
-        let request = pb::ListEventsRequest {
-            source: source.clone(),
-            page_size: left.min(500),
-            page_token,
-            ..Default::default()
-        };
+    let events = pages(usize::try_from(limit)?, async |page_size, page_token| {
+        let request =
+            pb::ListEventsRequest { source: source.clone(), page_size, page_token, ..Default::default() };
         let page = client.list_events(request).await?.into_inner();
-        events.extend(page.events);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.events, page.next_page_token))
+    });
+    let events = events.await?;
     if out.json {
         return output::json_list("bursar.indexer.v1.Event", &events);
     }
