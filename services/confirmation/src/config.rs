@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use service::config::{Reader, client};
 
-use crate::watch::verdict::AttestationKey;
+use crate::verdict::AttestationKey;
 
 #[derive(Debug, Clone)]
 pub struct Config {

@@ -1,7 +1,7 @@
-//! A watch: what a job is expected to do on chain, every transaction signed for it, and where that stands.
+//! A watch: what a job is expected to do on chain, every transaction signed for it, and its state.
 //!
-//! Owns the states and what each event makes of them. No I/O, no clock, no doubt: an event is evidence that was already
-//! agreed upon, and what is only absent is no event.
+//! Owns the states and the transitions between them. No I/O and no clock. An event is evidence that the nodes already agreed
+//! upon; the absence of something is never an event.
 //!
 //! ```text
 //!            Seen                Final
@@ -14,11 +14,36 @@
 //! ```
 //!
 //! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round;
-//! whatever contradicts an end is reported once and changes no state by itself.
+//! evidence that contradicts an end is reported once and does not change the state.
 
-use chain::{BlockRef, Closing, Cost, Effect, NoEffect, Transfer};
+use chain::{BlockRef, Closing, Cost, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
+
+use super::outcome::Outcome;
+
+/// A watch's state without its data, as it is stored, listed and shown.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Status {
+    Waiting,
+    Included,
+    Settled,
+    Reverted,
+    Void,
+    Cancelled,
+}
 
 /// How a round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +70,13 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Ours that is final, and its block.
+    /// The job's own transaction that is final, and its block.
     pub fn landed(&self) -> Option<(TxHash, BlockRef)> {
         match self {
             Self::Settled { tx, block }
             | Self::Reverted { tx, block, .. }
             | Self::Cancelled { tx, block } => Some((*tx, *block)),
             Self::Void { .. } => None,
-        }
-    }
-
-    /// The block without which this end would not hold.
-    pub fn evidence(&self) -> BlockRef {
-        match self {
-            Self::Settled { block, .. }
-            | Self::Reverted { block, .. }
-            | Self::Void { block, .. }
-            | Self::Cancelled { block, .. } => *block,
         }
     }
 }
@@ -76,52 +91,6 @@ pub enum State {
         block: BlockRef,
     },
     Ended(Ending),
-}
-
-/// What a final transaction of the job did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    Paid,
-    Failed {
-        reason: String,
-        value_moved: bool,
-    },
-    /// It was the job's own cancellation, which moves nothing; whether it succeeded does not matter, it closed the binding.
-    Cancelled,
-}
-
-impl Outcome {
-    /// Reads an effect. `None` when the node's answer does not allow a judgement: that delays, it decides nothing.
-    pub fn of(effect: &Effect, is_cancellation: bool) -> Option<Self> {
-        let failed =
-            |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
-        match effect {
-            // Here the effect is that of sending nothing to oneself.
-            Effect::Paid | Effect::Reverted if is_cancellation => Some(Self::Cancelled),
-            Effect::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
-            | Effect::WrongAmount { .. }
-                if is_cancellation =>
-            {
-                failed("the transaction was said to be a cancellation and is something else", true)
-            }
-            Effect::Paid => Some(Self::Paid),
-            Effect::Reverted => failed("the transaction was included and reverted", false),
-            // The receipt says success. A token that moves balances without announcing it looks exactly like this, so
-            // "nothing moved" would be a guess, and a wrong guess pays twice.
-            Effect::NoEffect { why: NoEffect::NoTransferLog } => failed(
-                "the transaction succeeded without the token's Transfer log; whether anything moved is not known",
-                true,
-            ),
-            Effect::NoEffect { why: NoEffect::OtherTransaction } => {
-                failed("the transaction has another sender, receiver or contract than expected", true)
-            }
-            Effect::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            Effect::WrongAmount { moved } => Some(Self::Failed {
-                reason: format!("the receiver got {moved} instead of the amount"),
-                value_moved: true,
-            }),
-        }
-    }
 }
 
 /// Evidence about a watch.
@@ -143,7 +112,7 @@ pub enum Event {
     NewRound,
 }
 
-/// What is to be told to others.
+/// What is reported to execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Settled { tx: TxHash, block: BlockRef, cost: Cost },
@@ -168,7 +137,6 @@ impl Finding {
         }
     }
 
-    /// Whether it ends the round.
     pub fn is_end(&self) -> bool {
         match self {
             Self::Settled { .. } | Self::Reverted { .. } | Self::Void { .. } | Self::Cancelled { .. } => true,
@@ -181,7 +149,7 @@ impl Finding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     Step(Option<Finding>),
-    /// The watch already stands there, or the event says nothing new about it.
+    /// The event says nothing new about the watch.
     AlreadyApplied,
 }
 
@@ -189,7 +157,7 @@ pub enum Applied {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a watch that is {state} cannot take {event}")]
 pub struct IllegalTransition {
-    pub state: &'static str,
+    pub state: Status,
     pub event: &'static str,
 }
 
@@ -201,9 +169,8 @@ pub struct WatchedTx {
     pub nonce: Option<u64>,
     pub expires_at: Option<DateTime<Utc>>,
     pub reference_block: u64,
-    /// Whether all of this was read off the signed bytes; otherwise it is what somebody said.
+    /// Whether all of this was read from the signed bytes. Otherwise it is only what the caller said.
     pub proven: bool,
-    /// The binding it was signed under.
     pub round: u32,
 }
 
@@ -224,14 +191,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn status(&self) -> &'static str {
+    pub fn status(&self) -> Status {
         match self.state {
-            State::Waiting => "waiting",
-            State::Included { .. } => "included",
-            State::Ended(Ending::Settled { .. }) => "settled",
-            State::Ended(Ending::Reverted { .. }) => "reverted",
-            State::Ended(Ending::Void { .. }) => "void",
-            State::Ended(Ending::Cancelled { .. }) => "cancelled",
+            State::Waiting => Status::Waiting,
+            State::Included { .. } => Status::Included,
+            State::Ended(Ending::Settled { .. }) => Status::Settled,
+            State::Ended(Ending::Reverted { .. }) => Status::Reverted,
+            State::Ended(Ending::Void { .. }) => Status::Void,
+            State::Ended(Ending::Cancelled { .. }) => Status::Cancelled,
         }
     }
 
@@ -239,7 +206,7 @@ impl Watch {
         self.transactions.iter().find(|tx| tx.hash == *hash)
     }
 
-    /// Transactions of the present round, oldest first.
+    /// The transactions of the present round, oldest first.
     pub fn present(&self) -> impl DoubleEndedIterator<Item = &WatchedTx> {
         self.transactions.iter().filter(|tx| tx.round == self.round)
     }
@@ -249,44 +216,43 @@ impl Watch {
         self.present().find_map(|tx| tx.nonce)
     }
 
-    /// Whether a transaction is of a round that has already ended.
-    fn is_bygone(&self, hash: &TxHash) -> bool {
+    fn is_of_ended_round(&self, hash: &TxHash) -> bool {
         self.transaction(hash).is_some_and(|tx| tx.round < self.round)
     }
 
-    /// What ends the present round, if that is known; without it nothing can be proven void.
+    /// What ends the present round, if it is known. Without it nothing can be proven void.
     pub fn closing(&self) -> Option<Closing> {
         if let Some(nonce) = self.nonce() {
             return Some(Closing::Nonce { sender: self.effect.from, nonce });
         }
-        // One signature per window; should there be more, the round stays open until the last of them has expired.
+        // There is one signature per window. Should there be more, the round stays open until the last of them has expired.
         let expires_at =
             self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
         Some(Closing::Window { expiration_ms: u64::try_from(expires_at.timestamp_millis()).ok()? })
     }
 
-    /// What can never pay once this one is final without its effect: it, and all that share its nonce. A window shuts nobody
-    /// else out: should there be another transaction in it, that one may still land.
+    /// The transactions that can never pay once this one is final without its effect: itself, and all that share its nonce.
+    /// A window excludes nothing else: another transaction in it may still land.
     pub fn ruled_out_by(&self, tx: &TxHash) -> Vec<TxHash> {
         let nonce = self.transaction(tx).and_then(|tx| tx.nonce);
-        let shut_out = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
-        self.present().filter(shut_out).map(|tx| tx.hash).collect()
+        let excluded = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
+        self.present().filter(excluded).map(|tx| tx.hash).collect()
     }
 
-    /// Whether what is known of all of these was read off their bytes.
+    /// Whether everything known of these transactions was read from their signed bytes.
     pub fn is_proven(&self, hashes: &[TxHash]) -> bool {
         hashes.iter().all(|hash| self.transaction(hash).is_some_and(|tx| tx.proven))
     }
 
-    /// Takes one event. Every state and every event is named, so that a new one does not compile until it is placed.
+    /// Applies one event. Every state and every event is named, so that a new one does not compile until it is handled.
     pub fn apply(&mut self, event: Event) -> Result<Applied, IllegalTransition> {
-        // A transaction of an ended round has no say in the present one, except by landing.
+        // A transaction of an ended round changes nothing in the present one, unless it lands.
         match &event {
-            Event::Final { tx, block, .. } if self.is_bygone(tx) => {
+            Event::Final { tx, block, .. } if self.is_of_ended_round(tx) => {
                 let reason = format!("transaction {tx} of an ended round is final in block {}", block.number);
                 return Ok(self.contradict(Some(*tx), reason));
             }
-            Event::Seen { tx, .. } if self.is_bygone(tx) => return Ok(Applied::AlreadyApplied),
+            Event::Seen { tx, .. } if self.is_of_ended_round(tx) => return Ok(Applied::AlreadyApplied),
             _ => {}
         }
         match self.state {
@@ -334,8 +300,8 @@ impl Watch {
             }
             Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
             Event::Final { tx, block, cost, outcome } => Ok(self.end(tx, block, cost, outcome)),
-            // Ours is in a block and a foreign one is final at its nonce: one of the two is not on the canonical
-            // chain. The heads will tell which; until then nothing is decided.
+            // Ours is in a block and a foreign one is final at its nonce, so one of the two is not on the canonical chain.
+            // The heads will show which; until then nothing is decided.
             Event::Closed { .. } => Err(self.illegal("a closed round")),
             Event::Overturned { .. } => Err(self.illegal("an overturned end")),
             Event::NewRound => Err(self.illegal("a new round")),
@@ -344,7 +310,7 @@ impl Watch {
 
     fn apply_ended(&mut self, ending: Ending, event: Event) -> Result<Applied, IllegalTransition> {
         match event {
-            // Only agreement at depth can touch an end.
+            // Only agreement at depth can affect an end.
             Event::Seen { .. } | Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
             Event::Final { tx, block, .. } if ending.landed() == Some((tx, block)) => {
                 Ok(Applied::AlreadyApplied)

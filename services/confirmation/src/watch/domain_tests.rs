@@ -2,8 +2,9 @@ use chain::AssetRef;
 use proptest::prelude::*;
 use types::{Address, AddressFormat, RawAmount};
 
-use super::super::put::{AddError, Added, NewTx};
+use super::super::add::{AddError, Added, NewTransaction};
 use super::*;
+use chain::{Effect, NoEffect};
 
 fn address(byte: u8) -> Address {
     Address::from_body(AddressFormat::Evm, [byte; 20])
@@ -21,8 +22,8 @@ fn cost() -> Cost {
     Cost { units: 21_000, unit_price: 1, fee: RawAmount::ZERO }
 }
 
-fn tx(hash: TxHash, nonce: u64) -> NewTx {
-    NewTx {
+fn tx(hash: TxHash, nonce: u64) -> NewTransaction {
+    NewTransaction {
         hash,
         is_cancellation: false,
         nonce: Some(nonce),
@@ -90,7 +91,7 @@ fn cell(state: State, event: Event) -> String {
     match watch.apply(event) {
         Err(_) => "!".to_owned(),
         Ok(Applied::AlreadyApplied) => ".".to_owned(),
-        Ok(Applied::Step(None)) => watch.status().to_owned(),
+        Ok(Applied::Step(None)) => watch.status().to_string(),
         Ok(Applied::Step(Some(finding))) => format!("{}+{}", watch.status(), finding.kind()),
     }
 }
@@ -180,11 +181,11 @@ fn a_late_fee_bump_opens_an_end_without_payment_again_with_all_that_has_its_nonc
     let mut watch = watch();
     watch.apply(closed()).unwrap();
     assert_eq!(watch.add(&tx(hash(3), 7)), Ok(Added::Reopened));
-    assert_eq!((watch.status(), watch.round, watch.present().count()), ("waiting", 2, 3));
+    assert_eq!((watch.status(), watch.round, watch.present().count()), (Status::Waiting, 2, 3));
     assert!(matches!(watch.add(&tx(hash(4), 8)), Err(AddError::OtherBinding { .. })));
     watch.apply(closed()).unwrap();
     assert_eq!(watch.add(&tx(hash(4), 8)), Ok(Added::ToNewRound));
-    assert_eq!((watch.status(), watch.round, watch.nonce()), ("waiting", 3, Some(8)));
+    assert_eq!((watch.status(), watch.round, watch.nonce()), (Status::Waiting, 3, Some(8)));
     assert_eq!(watch.add(&tx(hash(5), 7)), Ok(Added::ToEndedRound), "its successor is open");
     assert_eq!(watch.add(&tx(hash(4), 8)), Ok(Added::Known));
 }
@@ -220,7 +221,7 @@ fn another_nonce_is_refused_while_the_round_is_open_and_for_ever_once_settled() 
 #[test]
 fn a_known_hash_cannot_change_its_meaning() {
     let mut watch = watch();
-    let changed = NewTx { is_cancellation: true, ..tx(hash(1), 7) };
+    let changed = NewTransaction { is_cancellation: true, ..tx(hash(1), 7) };
     assert_eq!(watch.add(&changed), Err(AddError::Differs { hash: hash(1), field: "is_cancellation" }));
     assert_eq!(watch.add(&tx(hash(1), 8)), Err(AddError::Differs { hash: hash(1), field: "nonce" }));
 }
@@ -232,7 +233,7 @@ fn a_void_transaction_that_lands_in_a_later_round_is_a_contradiction() {
     watch.add(&tx(hash(3), 8)).unwrap();
     let landed = Event::Final { tx: hash(1), block: block(9), cost: cost(), outcome: Outcome::Paid };
     assert!(matches!(watch.apply(landed), Ok(Applied::Step(Some(Finding::Contradicted { .. })))));
-    assert_eq!(watch.status(), "waiting", "the present round goes on being watched");
+    assert_eq!(watch.status(), Status::Waiting, "the present round goes on being watched");
 }
 
 fn any_action() -> impl Strategy<Value = (u8, u8, u64)> {
@@ -293,7 +294,7 @@ fn a_failure_rules_out_what_shares_its_nonce_and_in_a_window_nothing_but_itself(
     windows.transactions.clear();
     for byte in [1, 2] {
         let expires_at = DateTime::from_timestamp_millis(1_000 * i64::from(byte));
-        windows.add(&NewTx { nonce: None, expires_at, ..tx(hash(byte), 0) }).unwrap();
+        windows.add(&NewTransaction { nonce: None, expires_at, ..tx(hash(byte), 0) }).unwrap();
     }
     assert_eq!(windows.ruled_out_by(&hash(1)), [hash(1)]);
     assert_eq!(windows.closing(), Some(Closing::Window { expiration_ms: 2_000 }), "open until the last ends");

@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use types::ChainName;
 
-use super::chain_loop::{ChainLoop, LoopError, Parts, Ticked};
+use super::chain_loop::{ChainLoop, LoopContext, TickOutcome};
 use super::edge::{self, EdgeError};
 use crate::chains::{self, Settings};
+use crate::error::Error;
 use crate::wake;
 
 /// How often chains are read when nobody says that they changed.
@@ -28,7 +29,7 @@ pub struct LoopDied(#[source] tokio::task::JoinError);
 
 /// Runs until told to stop; then every loop gives its chain up. With `only`, other chains are left to others.
 pub async fn run(
-    parts: Parts,
+    context: LoopContext,
     waker: Waker,
     only: Option<ChainName>,
     stop: CancellationToken,
@@ -37,7 +38,7 @@ pub async fn run(
     let mut senders: BTreeMap<ChainName, watch::Sender<Settings>> = BTreeMap::new();
     let mut loops: JoinSet<()> = JoinSet::new();
     while !stop.is_cancelled() {
-        match chains::repo::list(&parts.pool).await {
+        match chains::repo::list(&context.pool).await {
             Ok(all) => {
                 let ours = |settings: &Settings| only.as_ref().is_none_or(|only| *only == settings.name);
                 for settings in all.into_iter().filter(ours) {
@@ -54,7 +55,7 @@ pub async fn run(
                         None => {
                             let (sender, receiver) = watch::channel(settings.clone());
                             senders.insert(settings.name.clone(), sender);
-                            loops.spawn(drive(parts.clone(), receiver, waker.clone(), stop.clone()));
+                            loops.spawn(drive(context.clone(), receiver, waker.clone(), stop.clone()));
                         }
                     }
                 }
@@ -76,11 +77,16 @@ pub async fn run(
 }
 
 /// Follows one chain until told to stop.
-async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Waker, stop: CancellationToken) {
+async fn drive(
+    context: LoopContext,
+    mut settings: watch::Receiver<Settings>,
+    waker: Waker,
+    stop: CancellationToken,
+) {
     let first = settings.borrow_and_update().clone();
     let mut sleeper = waker.subscribe(&wake::watches(&first.name));
-    let (poll, node_timeout) = (parts.follow.poll, parts.follow.node_timeout);
-    let Some(mut chain_loop) = begin(&parts, &mut settings, &stop).await else { return };
+    let (poll, node_timeout) = (context.follow.poll, context.follow.node_timeout);
+    let Some(mut chain_loop) = begin(&context, &mut settings, &stop).await else { return };
     let mut trouble = String::new();
     while !stop.is_cancelled() {
         if settings.has_changed().unwrap_or(false) {
@@ -95,8 +101,8 @@ async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Wak
         // Dropping a tick half-way is safe: it is a crash between two transactions.
         let Some(ticked) = stop.run_until_cancelled(chain_loop.tick()).await else { break };
         let pause = match ticked {
-            Ok(Ticked::Busy) => Duration::ZERO,
-            Ok(Ticked::Idle | Ticked::NotOurs) => {
+            Ok(TickOutcome::Busy) => Duration::ZERO,
+            Ok(TickOutcome::Idle | TickOutcome::NotOurs) => {
                 trouble.clear();
                 poll
             }
@@ -116,15 +122,15 @@ async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Wak
 
 /// Waits for settings that can be followed.
 async fn begin(
-    parts: &Parts,
+    context: &LoopContext,
     settings: &mut watch::Receiver<Settings>,
     stop: &CancellationToken,
 ) -> Option<ChainLoop> {
     loop {
         let now = settings.borrow_and_update().clone();
-        match edge::build(&now, parts.follow.node_timeout) {
-            Ok(edge) => return Some(ChainLoop::new(parts.clone(), now, edge)),
-            Err(error) => refuse(parts, &now, &error).await,
+        match edge::build(&now, context.follow.node_timeout) {
+            Ok(edge) => return Some(ChainLoop::new(context.clone(), now, edge)),
+            Err(error) => refuse(context, &now, &error).await,
         }
         match stop.run_until_cancelled(settings.changed()).await {
             Some(Ok(())) => {}
@@ -134,17 +140,17 @@ async fn begin(
 }
 
 /// Shows on every node why the chain is not followed.
-async fn refuse(parts: &Parts, settings: &Settings, error: &EdgeError) {
+async fn refuse(context: &LoopContext, settings: &Settings, error: &EdgeError) {
     tracing::error!(chain = %settings.name, %error, "the chain cannot be followed");
-    let nodes: Vec<crate::heads::NodeStanding> = chains::domain::node_names(&settings.nodes)
+    let nodes: Vec<crate::heads::NodeStatus> = chains::domain::node_names(&settings.nodes)
         .into_iter()
-        .map(|node| crate::heads::NodeStanding { node, number: 0, hash: None, problem: error.to_string() })
+        .map(|node| crate::heads::NodeStatus { node, number: 0, hash: None, problem: error.to_string() })
         .collect();
     let written = async {
-        let mut tx = db::begin(&parts.pool).await?;
+        let mut tx = db::begin(&context.pool).await?;
         crate::heads::repo::save_nodes_in(&mut tx, &settings.name, &nodes).await?;
         tx.commit().await?;
-        Ok::<(), LoopError>(())
+        Ok::<(), Error>(())
     };
     if let Err(error) = written.await {
         tracing::warn!(chain = %settings.name, error = rpc::error::chain(&error), "cannot write that down");
@@ -152,7 +158,7 @@ async fn refuse(parts: &Parts, settings: &Settings, error: &EdgeError) {
 }
 
 /// Says what is wrong once, and again when it is something else.
-fn report(chain: &ChainName, error: &LoopError, trouble: &mut String) {
+fn report(chain: &ChainName, error: &Error, trouble: &mut String) {
     let text = rpc::error::chain(error);
     metrics::counter!("bursar_confirmation_loop_errors_total", "chain" => chain.to_string()).increment(1);
     if *trouble == text {

@@ -1,0 +1,10 @@
+//! Verdicts: evidence that changes watches, what was observed on the way, and the signed findings that are sent.
+
+pub mod attestation;
+mod message;
+pub mod record;
+pub mod repo;
+
+pub use attestation::AttestationKey;
+pub use record::{Evidence, Recorded};
+pub use repo::{Observation, ObservationKind, StoredObservation};

@@ -1,0 +1,219 @@
+//! Recording evidence: loads watches, applies the events, and writes states, observations, verdicts and the messages about
+//! them in the caller's transaction.
+//!
+//! This is the only place where a state changes because of the chain. The caller's transaction is fenced by the chain's
+//! lease, so of two replicas only one gets here. Events of one job are applied in the order given, and jobs do not influence
+//! each other, so evidence recorded together has the same result as evidence recorded one by one.
+
+use std::collections::BTreeMap;
+
+use chain::BlockRef;
+use chrono::{DateTime, Utc};
+use db::outbox::{self, Message};
+use prost::Message as _;
+use proto::execution::v1::RecordVerdictRequest;
+use sqlx::PgConnection;
+use telemetry::propagation;
+use tracing::Instrument as _;
+use types::{JobId, TxHash};
+use uuid::Uuid;
+
+use super::attestation::AttestationKey;
+use super::message;
+use super::repo::{self, Observation, ObservationKind, VerdictRow};
+use crate::delivery::topic;
+use crate::error::Error;
+use crate::watch::repo::transactions::Sighting;
+use crate::watch::repo::{self as watches, ChangedWatch};
+use crate::watch::{Applied, Event, Finding, State, StoredWatch};
+
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    pub job: JobId,
+    pub event: Event,
+}
+
+impl From<Sighting> for Evidence {
+    fn from(Sighting { job, tx, block }: Sighting) -> Self {
+        Self { job, event: Event::Seen { tx, block } }
+    }
+}
+
+/// What was found, by job.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    pub findings: Vec<(JobId, &'static str)>,
+}
+
+impl Recorded {
+    pub fn count(&self, kind: &str) -> usize {
+        self.findings.iter().filter(|(_, found)| *found == kind).count()
+    }
+}
+
+pub async fn record_in(
+    tx: &mut PgConnection,
+    key: &AttestationKey,
+    now: DateTime<Utc>,
+    evidence: Vec<Evidence>,
+) -> Result<Recorded, Error> {
+    let mut by_job: BTreeMap<JobId, Vec<Event>> = BTreeMap::new();
+    for Evidence { job, event } in evidence {
+        by_job.entry(job).or_default().push(event);
+    }
+    let jobs: Vec<JobId> = by_job.keys().copied().collect();
+    if jobs.is_empty() {
+        return Ok(Recorded::default());
+    }
+    let mut changes = EventChanges::default();
+    let mut changed = Vec::new();
+    for mut stored in watches::load_in(tx, &jobs).await? {
+        let events = by_job.remove(&stored.watch.job).unwrap_or_default();
+        if changes.apply(&mut stored, events) {
+            changed.push(stored);
+        }
+    }
+    let saves: Vec<ChangedWatch<'_>> =
+        changed.iter().map(|stored| ChangedWatch { stored, renewed: false }).collect();
+    watches::save_in(tx, &saves).await?;
+    repo::observe_in(tx, &changes.observations).await?;
+    write_verdicts_in(tx, key, now, &changed, &changes.findings).await?;
+    Ok(Recorded { findings: changes.findings.iter().map(|(job, finding)| (*job, finding.kind())).collect() })
+}
+
+#[derive(Default)]
+struct EventChanges {
+    findings: Vec<(JobId, Finding)>,
+    observations: Vec<Observation>,
+}
+
+impl EventChanges {
+    /// Returns whether the watch must be saved.
+    fn apply(&mut self, stored: &mut StoredWatch, events: Vec<Event>) -> bool {
+        let job = stored.watch.job;
+        let mut changed = false;
+        for event in events {
+            let (kind, tx, block, detail) = describe(&event);
+            match stored.watch.apply(event) {
+                Ok(Applied::AlreadyApplied) => continue,
+                Ok(Applied::Step(finding)) => {
+                    stored.delayed_reason.clear();
+                    self.findings.extend(finding.map(|finding| (job, finding)));
+                    self.observations.push(Observation { job, kind, tx, block, detail });
+                }
+                // Evidence that contradicts the state decides nothing. It is shown as the reason of the delay until it resolves.
+                Err(illegal) => {
+                    if stored.delayed_reason == illegal.to_string() {
+                        continue;
+                    }
+                    tracing::error!(%job, error = %illegal, detail, "contradictory evidence; no verdict");
+                    metrics::counter!("bursar_confirmation_contradictory_evidence_total").increment(1);
+                    stored.delayed_reason = illegal.to_string();
+                    let detail = format!("{illegal}: {detail}");
+                    self.observations.push(Observation {
+                        job,
+                        kind: ObservationKind::Delayed,
+                        tx,
+                        block,
+                        detail,
+                    });
+                }
+            }
+            changed = true;
+        }
+        changed
+    }
+}
+
+fn describe(event: &Event) -> (ObservationKind, Option<TxHash>, Option<BlockRef>, String) {
+    use ObservationKind as Kind;
+    match event {
+        Event::Seen { tx, block } => (Kind::Seen, Some(*tx), Some(*block), String::new()),
+        Event::Undone { block } => (Kind::Undone, None, Some(*block), String::new()),
+        Event::Final { tx, block, outcome, .. } => {
+            (Kind::Final, Some(*tx), Some(*block), format!("{outcome:?}"))
+        }
+        Event::Closed { foreign, block, reason } => (Kind::Closed, *foreign, Some(*block), reason.clone()),
+        Event::Overdue { newest, waited } => {
+            (Kind::Overdue, Some(*newest), None, format!("waited {} s", waited.num_seconds()))
+        }
+        Event::Overturned { reason } => (Kind::Contradicted, None, None, reason.clone()),
+        Event::NewRound => (Kind::Round, None, None, String::new()),
+    }
+}
+
+/// Writes verdicts and the messages that carry them. This comes last in the transaction, because it locks lanes of the outbox.
+async fn write_verdicts_in(
+    tx: &mut PgConnection,
+    key: &AttestationKey,
+    now: DateTime<Utc>,
+    changed: &[StoredWatch],
+    findings: &[(JobId, Finding)],
+) -> Result<(), Error> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let by_job: BTreeMap<JobId, &StoredWatch> =
+        changed.iter().map(|stored| (stored.watch.job, stored)).collect();
+    let mut rows = Vec::with_capacity(findings.len());
+    let mut messages = Vec::with_capacity(findings.len());
+    for (job, finding) in findings {
+        let Some(stored) = by_job.get(job) else { continue };
+        let id = Uuid::now_v7();
+        let verdict = message::verdict(id, &stored.watch, finding, now, key);
+        let (round, kind) = (stored.watch.round, finding.kind());
+        rows.push(VerdictRow { id, job: *job, round, kind, payload: verdict.encode_to_vec() });
+        // The log line and the messages belong to the trace of the request that began the watch.
+        let span = tracing::info_span!("confirmation.verdict", %job, kind);
+        propagation::attach(&stored.trace, &span);
+        span.in_scope(|| report(stored, finding, now));
+        let request = RecordVerdictRequest { verdict: Some(verdict) };
+        messages.push((job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec(), span.clone()));
+        if let Some(progress) = message::progress(&stored.watch, finding, now) {
+            // It has an aggregate of its own, so that intent and execution do not wait for each other.
+            let aggregate = format!("withdrawal/{}", progress.withdrawal_id);
+            messages.push((aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec(), span));
+        }
+    }
+    repo::insert_in(tx, &rows, now).await?;
+    // Always in the same order, so that two transactions cannot wait for each other's lanes.
+    messages.sort_by(|a, b| a.0.cmp(&b.0));
+    for (aggregate, topic, payload, span) in messages {
+        let message = Message { aggregate: &aggregate, topic, payload: &payload };
+        outbox::enqueue_in(&mut *tx, &message).instrument(span).await?;
+    }
+    Ok(())
+}
+
+fn report(stored: &StoredWatch, finding: &Finding, now: DateTime<Utc>) {
+    let watch = &stored.watch;
+    let chain = watch.chain.to_string();
+    let kind = finding.kind();
+    metrics::counter!("bursar_confirmation_verdicts_total", "chain" => chain.clone(), "kind" => kind)
+        .increment(1);
+    if finding.is_end()
+        && let Ok(took) = (now - stored.created_at).to_std()
+    {
+        metrics::histogram!("bursar_confirmation_time_seconds", "chain" => chain, "kind" => kind)
+            .record(took.as_secs_f64());
+    }
+    let tx = match watch.state {
+        State::Included { tx, .. } => Some(tx),
+        State::Ended(ending) => ending.landed().map(|(tx, _)| tx),
+        State::Waiting => None,
+    };
+    let tx = tx.map(|hash| hash.to_string());
+    match finding {
+        Finding::Contradicted { reason, .. } => {
+            tracing::error!(job = %watch.job, chain = %watch.chain, tx, reason, "verdict contradicted");
+        }
+        Finding::Settled { .. }
+        | Finding::Reverted { .. }
+        | Finding::Void { .. }
+        | Finding::Cancelled { .. }
+        | Finding::Stuck { .. }
+        | Finding::Reopened { .. } => {
+            tracing::info!(job = %watch.job, chain = %watch.chain, kind, tx, round = watch.round, "verdict");
+        }
+    }
+}
