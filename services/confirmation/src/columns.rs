@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chain::BlockRef;
+use payment::BlockRef;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use types::{JobId, TxHash};

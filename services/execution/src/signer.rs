@@ -245,10 +245,10 @@ fn by_nonce(attempt: &Attempt, network_id: u64) -> Result<signer::EvmParameters,
 fn by_window(attempt: &Attempt, window: &Window) -> Result<signer::TronParameters, Incomplete> {
     let fee = attempt.fee.ok_or(Incomplete("a price"))?;
     let small = |value: u64, what| i64::try_from(value).map_err(|_| Incomplete(what));
-    let (bytes, hash) = chain::short_reference(&window.reference.hash);
+    let reference = chain::block_reference(&window.reference.hash);
     Ok(signer::TronParameters {
-        ref_block_bytes: bytes.to_vec(),
-        ref_block_hash: hash.to_vec(),
+        ref_block_bytes: reference.number_end.to_vec(),
+        ref_block_hash: reference.hash_middle.to_vec(),
         expiration_ms: small(window.expiration_ms, "an expiration that fits")?,
         timestamp_ms: small(window.made_ms, "a time that fits")?,
         fee_limit_sun: small(fee.gas_limit, "a fee limit that fits")?,

@@ -2,9 +2,12 @@
 
 mod parse;
 
+use payment::{Effect, WatchedTransaction};
 use proto::confirmation::v1 as pb;
 use proto::confirmation::v1::confirmation_service_server::ConfirmationService;
+use proto::payment::{write_effect, write_watched};
 use proto::time::timestamp;
+use rpc::fields;
 use rpc::page::{self, Filter};
 use tonic::{Request, Response, Status};
 use types::{AddressFormat, ChainName, JobId};
@@ -34,7 +37,7 @@ impl ConfirmationService for ConfirmationRpc {
         request: Request<pb::PutWatchRequest>,
     ) -> Result<Response<pb::PutWatchResponse>, Status> {
         let request = request.into_inner();
-        let chain = parse::chain("chain", &request.chain)?;
+        let chain = fields::parse("chain", &request.chain)?;
         let settings = self.watches.settings(&chain).await?;
         let stored = self.watches.put(parse::put_watch(&request, &settings)?).await?;
         // A transaction that is in no block has no confirmations to count.
@@ -59,10 +62,10 @@ impl ConfirmationService for ConfirmationRpc {
         &self,
         request: Request<pb::GetWatchRequest>,
     ) -> Result<Response<pb::GetWatchResponse>, Status> {
-        let job = parse::job(&request.into_inner().job_id)?;
+        let job = fields::parse("job_id", &request.into_inner().job_id)?;
         let stored = self.watches.get(job).await?;
         let observations = self.watches.observations(job).await?;
-        let format = stored.watch.effect.to.format();
+        let format = stored.watch.effect.sender().format();
         let observations = observations.into_iter().map(|seen| observation(seen, format)).collect();
         let watch = Some(watch(&stored, &self.watches.tips().await?));
         Ok(Response::new(pb::GetWatchResponse { watch, observations }))
@@ -97,7 +100,7 @@ impl ConfirmationService for ConfirmationRpc {
         request: Request<pb::ResumeChainRequest>,
     ) -> Result<Response<pb::ResumeChainResponse>, Status> {
         let by = rpc::caller(&request)?.name.clone();
-        let chain = parse::chain("chain", &request.into_inner().chain)?;
+        let chain = fields::parse("chain", &request.into_inner().chain)?;
         self.chains.resume(&chain, &by).await?;
         Ok(Response::new(pb::ResumeChainResponse {}))
     }
@@ -113,7 +116,7 @@ impl ConfirmationService for ConfirmationRpc {
 fn query(request: &pb::ListWatchesRequest) -> Result<(WatchQuery, Filter), Status> {
     let chain: Option<ChainName> = match request.chain.as_str() {
         "" => None,
-        text => Some(parse::chain("chain", text)?),
+        text => Some(fields::parse("chain", text)?),
     };
     let statuses = parse::statuses(&request.statuses)?;
     let size = page::size(request.page_size)?;
@@ -146,22 +149,13 @@ fn watch(stored: &StoredWatch, tips: &Tips) -> pb::Watch {
         (Some(tip), Some(block)) if *tip >= block.number => tip - block.number + 1,
         _ => 0,
     };
-    let contract_address = match watch.effect.asset {
-        chain::AssetRef::Native => String::new(),
-        chain::AssetRef::Token(contract) => contract.to_string(),
-    };
-    let format = watch.effect.to.format();
+    let format = watch.effect.sender().format();
     pb::Watch {
         job_id: watch.job.to_string(),
         withdrawal_id: watch.withdrawal.map_or_else(String::new, |id| id.to_string()),
         chain: watch.chain.to_string(),
-        effect: Some(pb::ExpectedEffect {
-            from_address: watch.effect.from.to_string(),
-            to_address: watch.effect.to.to_string(),
-            amount_raw: watch.effect.amount.to_string(),
-            contract_address,
-        }),
-        transactions: watch.transactions.iter().map(|tx| transaction(tx, format)).collect(),
+        effect: Some(write_effect(&watch.effect)),
+        transactions: watch.transactions.iter().map(|tx| transaction(tx, &watch.effect)).collect(),
         status: status.into(),
         tx_hash: tx.map_or_else(String::new, |hash| hash.in_format(format)),
         block_number: block.map_or(0, |block| block.number),
@@ -187,15 +181,17 @@ fn observation(seen: StoredObservation, format: AddressFormat) -> pb::Observatio
     }
 }
 
-fn transaction(tx: &WatchedTx, format: AddressFormat) -> pb::WatchedTransaction {
-    pb::WatchedTransaction {
-        tx_hash: tx.hash.in_format(format),
-        is_cancellation: tx.is_cancellation,
-        nonce: tx.nonce,
-        expires_at: tx.expires_at.map(timestamp),
+fn transaction(tx: &WatchedTx, of_watch: &Effect) -> pb::WatchedTransaction {
+    let watched = WatchedTransaction {
+        hash: tx.hash,
+        effect: tx.effect,
+        nonce: tx.nonce(),
+        expires_at: tx.expires_at(),
         reference_block: tx.reference_block,
-        raw_transaction: Vec::new(),
-    }
+        raw: Vec::new(),
+    };
+    let tx_hash = tx.hash.in_format(of_watch.sender().format());
+    pb::WatchedTransaction { tx_hash, ..write_watched(&watched, of_watch) }
 }
 
 fn head(status: ChainStatus) -> pb::ChainHead {

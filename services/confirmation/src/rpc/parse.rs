@@ -1,12 +1,14 @@
-//! Requests to domain values: the only place where texts of callers are read. All mistakes of a request are told at once.
+//! Requests to domain values: the only place where texts of callers are read. All mistakes of a request are reported at once.
 
 use std::time::Duration;
 
-use chain::{AssetRef, Bound, Commitment, Transfer};
+use chain::{Bound, Commitment};
+use payment::{Closing, Effect, WatchedTransaction};
 use proto::confirmation::v1 as pb;
-use rpc::error as refuse;
+use proto::payment::{FieldError, read_effect, read_watched};
+use rpc::fields::{self, Fields};
 use tonic::Status;
-use types::{Address, AddressFormat, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
+use types::{Address, ChainName, TxHash};
 
 use crate::chains::Settings;
 use crate::watch::{NewTransaction, PutWatch, Status as WatchStatus};
@@ -15,131 +17,88 @@ use crate::watch::{NewTransaction, PutWatch, Status as WatchStatus};
 const MAX_TRANSACTIONS: usize = 256;
 const MAX_NODES: usize = 16;
 
-/// Mistakes of one request.
-#[derive(Default)]
-struct Mistakes(Vec<(String, String)>);
-
-impl Mistakes {
-    fn note(&mut self, field: impl Into<String>, text: impl std::fmt::Display) {
-        self.0.push((field.into(), text.to_string()));
-    }
-
-    fn take<T, E: std::fmt::Display>(&mut self, field: impl Into<String>, read: Result<T, E>) -> Option<T> {
-        read.map_err(|error| self.note(field, error)).ok()
-    }
-
-    fn finish<T>(self, value: Option<T>) -> Result<T, Status> {
-        match value {
-            Some(value) if self.0.is_empty() => Ok(value),
-            _ => Err(refuse::invalid_all(self.0)),
-        }
-    }
-}
-
-pub(super) fn job(text: &str) -> Result<JobId, Status> {
-    text.parse().map_err(|error: types::IdError| refuse::invalid("job_id", error.to_string()))
-}
-
-pub(super) fn chain(field: &str, text: &str) -> Result<ChainName, Status> {
-    text.parse().map_err(|error: types::NameError| refuse::invalid(field, error.to_string()))
-}
-
 pub(super) fn put_watch(request: &pb::PutWatchRequest, settings: &Settings) -> Result<PutWatch, Status> {
-    let mut wrong = Mistakes::default();
-    let job = wrong.take("job_id", request.job_id.parse::<JobId>());
-    let withdrawal = match request.withdrawal_id.as_str() {
-        "" => Some(None),
-        text => wrong.take("withdrawal_id", text.parse::<WithdrawalId>()).map(Some),
-    };
-    let effect = match &request.effect {
-        Some(effect) => read_effect(effect, settings.kind, &mut wrong),
-        None => {
-            wrong.note("effect", "is missing");
-            None
-        }
-    };
-    let count = request.transactions.len();
-    if count == 0 || count > MAX_TRANSACTIONS {
-        wrong.note("transactions", format!("must be 1 to {MAX_TRANSACTIONS}, not {count}"));
-    }
-    let from = effect.as_ref().map(|effect| &effect.from);
-    let transactions = request
+    let mut fields = Fields::new();
+    let job = fields.parse("job_id", &request.job_id);
+    let withdrawal = fields.parse_optional("withdrawal_id", &request.withdrawal_id);
+    let effect = fields.required("effect", request.effect.as_ref());
+    let effect = effect.and_then(|effect| take(&mut fields, read_effect(effect, settings.kind, "effect")));
+    fields.count("transactions", request.transactions.len(), 1..=MAX_TRANSACTIONS);
+    // Each is read, also after a mistake, so that all mistakes are reported.
+    let transactions: Vec<Option<NewTransaction>> = request
         .transactions
         .iter()
         .take(MAX_TRANSACTIONS)
         .enumerate()
-        .map(|(index, tx)| read_transaction(index, tx, (settings, from), &mut wrong))
-        .collect::<Vec<_>>();
+        .map(|(index, tx)| {
+            transaction(&mut fields, &format!("transactions[{index}]"), tx, (settings, effect))
+        })
+        .collect();
     let built = (|| {
-        let transactions = transactions.into_iter().collect::<Option<Vec<_>>>()?;
         Some(PutWatch {
             job: job?,
-            withdrawal: withdrawal?,
+            withdrawal,
             chain: settings.name.clone(),
             effect: effect?,
-            transactions,
+            transactions: transactions.into_iter().collect::<Option<Vec<_>>>()?,
         })
     })();
-    wrong.finish(built)
+    fields.finish(built)
 }
 
-fn read_effect(effect: &pb::ExpectedEffect, format: AddressFormat, wrong: &mut Mistakes) -> Option<Transfer> {
-    let mut address =
-        |field: &str, text: &str| wrong.take(format!("effect.{field}"), Address::parse(format, text));
-    let from = address("from_address", &effect.from_address);
-    let to = address("to_address", &effect.to_address);
-    let asset = match effect.contract_address.as_str() {
-        "" => Some(AssetRef::Native),
-        text => address("contract_address", text).map(AssetRef::Token),
-    };
-    let amount = wrong.take("effect.amount_raw", effect.amount_raw.parse::<RawAmount>());
-    Some(Transfer { asset: asset?, from: from?, to: to?, amount: amount? })
+fn take<T>(fields: &mut Fields, read: Result<T, Vec<FieldError>>) -> Option<T> {
+    read.map_err(|mistakes| mistakes.iter().for_each(|it| fields.wrong(&it.field, &it.problem))).ok()
 }
 
-fn read_transaction(
-    index: usize,
+fn transaction(
+    fields: &mut Fields,
+    field: &str,
     tx: &pb::WatchedTransaction,
-    (settings, from): (&Settings, Option<&Address>),
-    wrong: &mut Mistakes,
+    (settings, of_watch): (&Settings, Option<Effect>),
 ) -> Option<NewTransaction> {
-    let field = |name: &str| format!("transactions[{index}].{name}");
-    let hash = wrong.take(field("tx_hash"), tx.tx_hash.parse::<TxHash>());
-    let expires_at = match &tx.expires_at {
-        None => Some(None),
-        Some(at) => wrong.take(field("expires_at"), proto::time::datetime(at)).map(Some),
+    let Some(of_watch) = of_watch else {
+        fields.parse::<TxHash>(format_args!("{field}.tx_hash"), &tx.tx_hash);
+        return None;
     };
-    for (name, value) in [("nonce", tx.nonce.unwrap_or(0)), ("reference_block", tx.reference_block)] {
-        wrong.take(field(name), i64::try_from(value));
-    }
-    let new = NewTransaction {
-        hash: hash?,
-        is_cancellation: tx.is_cancellation,
-        nonce: tx.nonce,
-        expires_at: expires_at?,
-        reference_block: tx.reference_block,
-        proven: !tx.raw_transaction.is_empty(),
-    };
-    if new.proven {
-        let read = chain::commitment(settings.kind, &tx.raw_transaction);
-        let read = wrong.take(field("raw_transaction"), read)?;
-        if let Some(name) = first_difference(&new, &read, settings.network_id, from) {
-            wrong.note(field(name), "differs from what the signed bytes say");
+    let watched = take(fields, read_watched(tx, &of_watch, field))?;
+    let proven = !watched.raw.is_empty();
+    if proven {
+        let read = chain::commitment(settings.kind, &watched.raw);
+        let read = fields.take(format_args!("{field}.raw_transaction"), read)?;
+        if let Some(name) = first_difference(&watched, &read, settings.network_id, of_watch.sender()) {
+            fields.wrong(format_args!("{field}.{name}"), "differs from what the signed bytes say");
         }
     }
-    Some(new)
+    Some(NewTransaction {
+        hash: watched.hash,
+        effect: watched.effect,
+        closing: closing(&watched, of_watch.sender()),
+        reference_block: watched.reference_block,
+        proven,
+    })
+}
+
+fn closing(watched: &WatchedTransaction, sender: Address) -> Option<Closing> {
+    match (watched.nonce, watched.expires_at) {
+        (Some(nonce), _) => Some(Closing::Nonce { sender, nonce }),
+        (None, at) => {
+            let expiration_ms = u64::try_from(at?.timestamp_millis()).ok()?;
+            Some(Closing::Window { expiration_ms })
+        }
+    }
 }
 
 /// The field of a transaction that its own bytes contradict.
 fn first_difference(
-    new: &NewTransaction,
+    new: &WatchedTransaction,
     read: &Commitment,
     network_id: u64,
-    from: Option<&Address>,
+    sender: Address,
 ) -> Option<&'static str> {
     if new.hash != read.hash {
         return Some("tx_hash");
     }
-    if from.is_some_and(|from| *from != read.sender) {
+    if sender != read.sender {
         return Some("raw_transaction (sender)");
     }
     match read.bound {
@@ -160,42 +119,36 @@ fn first_difference(
 }
 
 pub(super) fn settings(request: pb::PutChainRequest) -> Result<Settings, Status> {
-    let Some(chain) = request.chain else { return Err(refuse::invalid("chain", "is missing")) };
-    let mut wrong = Mistakes::default();
-    let name = wrong.take("chain.name", chain.name.parse::<ChainName>());
-    let kind = wrong.take("chain.kind", chain.kind.parse::<AddressFormat>());
-    if chain.network_id == 0 {
-        wrong.note("chain.network_id", "must be above zero");
-    }
-    for (field, value) in [("network_id", chain.network_id), ("revision", chain.revision)] {
-        wrong.take(format!("chain.{field}"), i64::try_from(value));
-    }
-    for (field, value) in [("depth", chain.depth), ("stuck_after_seconds", chain.stuck_after_seconds)] {
-        wrong.take(format!("chain.{field}"), i32::try_from(value));
-    }
-    if chain.nodes.is_empty() || chain.nodes.len() > MAX_NODES {
-        wrong.note("chain.nodes", format!("must be 1 to {MAX_NODES}"));
-    }
-    for (index, node) in chain.nodes.iter().enumerate() {
-        // Said without the address: it may carry a key.
-        if !(node.starts_with("http://") || node.starts_with("https://")) {
-            wrong.note(format!("chain.nodes[{index}]"), "is not an http or https address");
+    let chain = fields::required("chain", request.chain)?;
+    let mut fields = Fields::new();
+    let built = fields.nested("chain", |fields| {
+        let name = fields.parse::<ChainName>("name", &chain.name);
+        let kind = fields.parse("kind", &chain.kind);
+        fields.check("network_id", chain.network_id > 0, "must be above zero");
+        for (field, value) in [("network_id", chain.network_id), ("revision", chain.revision)] {
+            fields.number::<_, i64>(field, value);
         }
-    }
-    let stuck_after =
-        (chain.stuck_after_seconds > 0).then(|| Duration::from_secs(chain.stuck_after_seconds.into()));
-    let built = (|| {
+        for (field, value) in [("depth", chain.depth), ("stuck_after_seconds", chain.stuck_after_seconds)] {
+            fields.number::<_, i32>(field, value);
+        }
+        fields.count("nodes", chain.nodes.len(), 1..=MAX_NODES);
+        for (index, node) in chain.nodes.iter().enumerate() {
+            // The message does not show the address, because it may contain a key.
+            let is_http = node.starts_with("http://") || node.starts_with("https://");
+            fields.check(format_args!("nodes[{index}]"), is_http, "is not an http or https address");
+        }
+        let stuck_after = Duration::from_secs(chain.stuck_after_seconds.into());
         Some(Settings {
             name: name?,
             kind: kind?,
             network_id: chain.network_id,
             nodes: chain.nodes,
             depth: chain.depth,
-            stuck_after,
+            stuck_after: (!stuck_after.is_zero()).then_some(stuck_after),
             revision: chain.revision,
         })
-    })();
-    wrong.finish(built)
+    });
+    fields.finish(built)
 }
 
 /// The statuses named in a filter; empty for all.
@@ -212,7 +165,7 @@ pub(super) fn statuses(wanted: &[i32]) -> Result<Vec<WatchStatus>, Status> {
             Ok(pb::WatchStatus::Cancelled) => WatchStatus::Cancelled,
             Err(_) => {
                 let problem = format!("{value} is not a status");
-                return Err(refuse::invalid(format!("statuses[{index}]"), problem));
+                return Err(rpc::error::invalid(format!("statuses[{index}]"), problem));
             }
         };
         statuses.push(status);

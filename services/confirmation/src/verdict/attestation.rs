@@ -8,8 +8,7 @@ use std::fmt;
 
 use chrono::{DateTime, Utc};
 use ed25519_dalek::{Signer as _, SigningKey};
-use prost_types::Timestamp;
-use proto::time::timestamp;
+use payment::{Finding, VoidProof};
 use types::{TxHash, void_message};
 
 use crate::watch::Watch;
@@ -26,18 +25,35 @@ impl AttestationKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// The signature and its time; none if one of the transactions is known only from what the caller said.
-    pub(super) fn attest(
-        &self,
-        watch: &Watch,
-        hashes: &[TxHash],
-        at: DateTime<Utc>,
-    ) -> (Vec<u8>, Option<Timestamp>) {
-        if !watch.is_proven(hashes) {
-            return (Vec::new(), None);
+    /// Adds the proof to a finding that allows another attempt. A transaction that is known only from what the caller said
+    /// gets none.
+    pub(super) fn attest(&self, watch: &Watch, finding: Finding, at: DateTime<Utc>) -> Finding {
+        let prove = |void: &[TxHash]| {
+            watch.is_proven(void).then(|| VoidProof {
+                tx_hashes: void.to_vec(),
+                signature: self.0.sign(&void_message(watch.job, void, at.timestamp())).to_bytes().to_vec(),
+                attested_at: at,
+            })
+        };
+        match finding {
+            Finding::Reverted { inclusion, reason, value_moved: false, void, .. } => {
+                let proof = prove(&void);
+                Finding::Reverted { inclusion, reason, value_moved: false, void, proof }
+            }
+            Finding::Void { void, foreign, reason, .. } => {
+                let proof = prove(&void);
+                Finding::Void { void, foreign, reason, proof }
+            }
+            Finding::Cancelled { inclusion, void, .. } => {
+                let proof = prove(&void);
+                Finding::Cancelled { inclusion, void, proof }
+            }
+            Finding::Settled(_)
+            | Finding::Reverted { value_moved: true, .. }
+            | Finding::Stuck { .. }
+            | Finding::Reopened { .. }
+            | Finding::Contradicted { .. } => finding,
         }
-        let signature = self.0.sign(&void_message(watch.job, hashes, at.timestamp()));
-        (signature.to_bytes().to_vec(), Some(timestamp(at)))
     }
 }
 

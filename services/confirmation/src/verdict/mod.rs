@@ -1,7 +1,6 @@
 //! Verdicts: evidence that changes watches, what was observed on the way, and the signed findings that are sent.
 
 pub mod attestation;
-mod message;
 pub mod record;
 pub mod repo;
 

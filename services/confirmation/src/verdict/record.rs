@@ -7,11 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
 use db::outbox::{self, Message};
+use payment::{BlockRef, Finding, Verdict};
 use prost::Message as _;
-use proto::execution::v1::RecordVerdictRequest;
+use proto::payment::write_verdict;
+use proto::time::timestamp;
+use proto::{execution::v1 as execution_pb, intent::v1 as intent_pb};
 use sqlx::PgConnection;
 use telemetry::propagation;
 use tracing::Instrument as _;
@@ -19,13 +21,12 @@ use types::{JobId, TxHash};
 use uuid::Uuid;
 
 use super::attestation::AttestationKey;
-use super::message;
 use super::repo::{self, Observation, ObservationKind, VerdictRow};
 use crate::delivery::topic;
 use crate::error::Error;
 use crate::watch::repo::transactions::Sighting;
 use crate::watch::repo::{self as watches, ChangedWatch};
-use crate::watch::{Applied, Event, Finding, State, StoredWatch};
+use crate::watch::{Applied, Event, State, StoredWatch, Watch, ends_round};
 
 #[derive(Debug, Clone)]
 pub struct Evidence {
@@ -78,7 +79,7 @@ pub async fn record_in(
     watches::save_in(tx, &saves).await?;
     repo::observe_in(tx, &changes.observations).await?;
     write_verdicts_in(tx, key, now, &changed, &changes.findings).await?;
-    Ok(Recorded { findings: changes.findings.iter().map(|(job, finding)| (*job, finding.kind())).collect() })
+    Ok(Recorded { findings: changes.findings.iter().map(|(job, finding)| (*job, finding.name())).collect() })
 }
 
 #[derive(Default)]
@@ -160,16 +161,18 @@ async fn write_verdicts_in(
     for (job, finding) in findings {
         let Some(stored) = by_job.get(job) else { continue };
         let id = Uuid::now_v7();
-        let verdict = message::verdict(id, &stored.watch, finding, now, key);
-        let (round, kind) = (stored.watch.round, finding.kind());
-        rows.push(VerdictRow { id, job: *job, round, kind, payload: verdict.encode_to_vec() });
+        let finding = key.attest(&stored.watch, finding.clone(), now);
+        let (round, kind) = (stored.watch.round, finding.name());
         // The log line and the messages belong to the trace of the request that began the watch.
         let span = tracing::info_span!("confirmation.verdict", %job, kind);
         propagation::attach(&stored.trace, &span);
-        span.in_scope(|| report(stored, finding, now));
-        let request = RecordVerdictRequest { verdict: Some(verdict) };
+        span.in_scope(|| report(stored, &finding, now));
+        let progress = progress(&stored.watch, &finding, now);
+        let verdict = write_verdict(&Verdict { id, job: *job, at: now, finding });
+        rows.push(VerdictRow { id, job: *job, round, kind, payload: verdict.encode_to_vec() });
+        let request = execution_pb::RecordVerdictRequest { verdict: Some(verdict) };
         messages.push((job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec(), span.clone()));
-        if let Some(progress) = message::progress(&stored.watch, finding, now) {
+        if let Some(progress) = progress {
             // It has an aggregate of its own, so that intent and execution do not wait for each other.
             let aggregate = format!("withdrawal/{}", progress.withdrawal_id);
             messages.push((aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec(), span));
@@ -185,13 +188,25 @@ async fn write_verdicts_in(
     Ok(())
 }
 
+/// The message to intent, which hears only that a withdrawal settled.
+fn progress(watch: &Watch, finding: &Finding, at: DateTime<Utc>) -> Option<intent_pb::RecordProgressRequest> {
+    let (Some(withdrawal), Finding::Settled(settled)) = (watch.withdrawal, finding) else { return None };
+    let completed =
+        intent_pb::Completed { tx_hash: settled.tx.to_string(), block_number: settled.block_number };
+    Some(intent_pb::RecordProgressRequest {
+        withdrawal_id: withdrawal.to_string(),
+        at: Some(timestamp(at)),
+        progress: Some(intent_pb::record_progress_request::Progress::Completed(completed)),
+    })
+}
+
 fn report(stored: &StoredWatch, finding: &Finding, now: DateTime<Utc>) {
     let watch = &stored.watch;
     let chain = watch.chain.to_string();
-    let kind = finding.kind();
+    let kind = finding.name();
     metrics::counter!("bursar_confirmation_verdicts_total", "chain" => chain.clone(), "kind" => kind)
         .increment(1);
-    if finding.is_end()
+    if ends_round(finding)
         && let Ok(took) = (now - stored.created_at).to_std()
     {
         metrics::histogram!("bursar_confirmation_time_seconds", "chain" => chain, "kind" => kind)

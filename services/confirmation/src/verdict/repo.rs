@@ -1,7 +1,7 @@
 //! Verdicts and observations between the tables and the domain. Rows are only ever added.
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Row as _};
 use types::{JobId, TxHash};

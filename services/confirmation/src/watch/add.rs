@@ -7,18 +7,17 @@
 //! that was taken for a foreign one, and the proof of the end does not name it. So a transaction that arrives late at the
 //! nonce of a round that ended without payment begins a new round with all transactions of that nonce.
 
-use chrono::{DateTime, Utc};
+use payment::{Closing, Effect};
 use types::TxHash;
 
-use super::domain::{Event, State, Watch, WatchedTx};
+use super::domain::{self, Event, State, Watch, WatchedTx};
 
 /// A transaction as the caller described it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTransaction {
     pub hash: TxHash,
-    pub is_cancellation: bool,
-    pub nonce: Option<u64>,
-    pub expires_at: Option<DateTime<Utc>>,
+    pub effect: Effect,
+    pub closing: Option<Closing>,
     pub reference_block: u64,
     /// Whether all of this was read from the signed bytes.
     pub proven: bool,
@@ -53,17 +52,18 @@ impl Watch {
         if let Some(known) = self.transaction(&new.hash) {
             return same(known, new).map(|()| Added::Known);
         }
+        let nonce = new.closing.and_then(domain::nonce);
         let at_nonce =
-            |nonce: u64| self.transactions.iter().find(|tx| tx.nonce == Some(nonce)).map(|tx| tx.round);
-        let (round, added) = match (new.nonce.and_then(at_nonce), self.state) {
+            |nonce: u64| self.transactions.iter().find(|tx| tx.nonce() == Some(nonce)).map(|tx| tx.round);
+        let (round, added) = match (nonce.and_then(at_nonce), self.state) {
             (Some(round), State::Waiting | State::Included { .. }) if round == self.round => {
                 (round, Added::ToOpenRound)
             }
-            (Some(round), State::Ended(_)) if round == self.round && self.reopen(new.nonce) => {
+            (Some(round), State::Ended(_)) if round == self.round && self.reopen(nonce) => {
                 (self.round, Added::Reopened)
             }
             (Some(round), _) => (round, Added::ToEndedRound),
-            (None, State::Waiting | State::Included { .. }) => match (self.nonce(), new.nonce) {
+            (None, State::Waiting | State::Included { .. }) => match (self.nonce(), nonce) {
                 (Some(open), Some(given)) => {
                     return Err(AddError::OtherBinding { hash: new.hash, given, open });
                 }
@@ -76,9 +76,8 @@ impl Watch {
         };
         self.transactions.push(WatchedTx {
             hash: new.hash,
-            is_cancellation: new.is_cancellation,
-            nonce: new.nonce,
-            expires_at: new.expires_at,
+            effect: new.effect,
+            closing: new.closing,
             reference_block: new.reference_block,
             proven: new.proven,
             round,
@@ -91,7 +90,7 @@ impl Watch {
         if self.contradicted || self.apply(Event::NewRound).is_err() {
             return false;
         }
-        let moved = self.transactions.iter_mut().filter(|tx| tx.nonce == nonce);
+        let moved = self.transactions.iter_mut().filter(|tx| tx.nonce() == nonce);
         moved.for_each(|tx| tx.round = self.round);
         true
     }
@@ -99,14 +98,16 @@ impl Watch {
 
 fn same(known: &WatchedTx, new: &NewTransaction) -> Result<(), AddError> {
     let differs = |field| Err(AddError::Differs { hash: new.hash, field });
-    if known.is_cancellation != new.is_cancellation {
+    if known.is_cancellation() != matches!(new.effect, Effect::Closes { .. }) {
         return differs("is_cancellation");
     }
-    if known.nonce != new.nonce {
+    if known.effect != new.effect {
+        return differs("effect");
+    }
+    if known.nonce() != new.closing.and_then(domain::nonce) {
         return differs("nonce");
     }
-    // PostgreSQL keeps microseconds, so a repeated request must not differ by what was rounded away.
-    if known.expires_at.map(|at| at.timestamp_micros()) != new.expires_at.map(|at| at.timestamp_micros()) {
+    if known.closing != new.closing {
         return differs("expires_at");
     }
     if known.reference_block != new.reference_block {

@@ -1,6 +1,6 @@
 //! Use cases of watches: begin or extend one, show one, list them.
 
-use chain::Transfer;
+use payment::Effect;
 use sqlx::PgPool;
 use telemetry::propagation;
 use types::{ChainName, JobId, WithdrawalId};
@@ -18,7 +18,7 @@ pub struct PutWatch {
     pub job: JobId,
     pub withdrawal: Option<WithdrawalId>,
     pub chain: ChainName,
-    pub effect: Transfer,
+    pub effect: Effect,
     pub transactions: Vec<NewTransaction>,
 }
 

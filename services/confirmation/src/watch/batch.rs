@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use db::{BatchError, BatchWriter};
+use payment::Effect;
 use sqlx::{PgConnection, PgPool};
 use telemetry::{TraceContext, crash_point};
 use types::{ChainName, JobId};
@@ -168,15 +169,18 @@ async fn save_in(tx: &mut PgConnection, pending: &[PendingWatch]) -> Result<(), 
 
 /// A job cannot be watched for something else than before.
 fn same_job(known: &Watch, request: &PutWatch) -> Result<(), Error> {
-    let compared = [
-        ("chain", known.chain == request.chain),
-        ("withdrawal_id", known.withdrawal == request.withdrawal),
-        ("effect.from_address", known.effect.from == request.effect.from),
-        ("effect.to_address", known.effect.to == request.effect.to),
-        ("effect.amount_raw", known.effect.amount == request.effect.amount),
-        ("effect.contract_address", known.effect.asset == request.effect.asset),
-    ];
-    match compared.into_iter().find(|(_, is_same)| !is_same) {
+    let effect = match (&known.effect, &request.effect) {
+        (Effect::Moves(known), Effect::Moves(new)) => [
+            ("effect.from_address", known.from == new.from),
+            ("effect.to_address", known.to == new.to),
+            ("effect.amount_raw", known.amount == new.amount),
+            ("effect.contract_address", known.asset == new.asset),
+        ],
+        (known, new) => [("effect", known == new); 4],
+    };
+    let job =
+        [("chain", known.chain == request.chain), ("withdrawal_id", known.withdrawal == request.withdrawal)];
+    match job.into_iter().chain(effect).find(|(_, is_same)| !is_same) {
         Some((field, _)) => Err(Error::Differs { job: request.job, field }),
         None => Ok(()),
     }

@@ -16,8 +16,8 @@
 //! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round;
 //! evidence that contradicts an end is reported once and does not change the state.
 
-use chain::{BlockRef, Closing, Cost, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
+use payment::{BlockRef, Closing, Cost, Effect, Finding, Inclusion};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
 
 use super::outcome::Outcome;
@@ -112,42 +112,20 @@ pub enum Event {
     NewRound,
 }
 
-/// What is reported to execution.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    Settled { tx: TxHash, block: BlockRef, cost: Cost },
-    Reverted { tx: TxHash, block: BlockRef, cost: Cost, reason: String, value_moved: bool },
-    Void { foreign: Option<TxHash>, reason: String },
-    Cancelled { tx: TxHash, block: BlockRef, cost: Cost },
-    Stuck { newest: TxHash, waited: TimeDelta },
-    Reopened { tx: TxHash, block: BlockRef },
-    Contradicted { tx: Option<TxHash>, reason: String },
-}
-
-impl Finding {
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Settled { .. } => "settled",
-            Self::Reverted { .. } => "reverted",
-            Self::Void { .. } => "void",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Stuck { .. } => "stuck",
-            Self::Reopened { .. } => "reopened",
-            Self::Contradicted { .. } => "contradicted",
+/// Whether a finding ends the round.
+pub fn ends_round(finding: &Finding) -> bool {
+    match finding {
+        Finding::Settled(_) | Finding::Reverted { .. } | Finding::Void { .. } | Finding::Cancelled { .. } => {
+            true
         }
-    }
-
-    pub fn is_end(&self) -> bool {
-        match self {
-            Self::Settled { .. } | Self::Reverted { .. } | Self::Void { .. } | Self::Cancelled { .. } => true,
-            Self::Stuck { .. } | Self::Reopened { .. } | Self::Contradicted { .. } => false,
-        }
+        Finding::Stuck { .. } | Finding::Reopened { .. } | Finding::Contradicted { .. } => false,
     }
 }
 
 /// What an event did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
+    /// The finding is what execution must hear of. Its proof is added by whoever holds the attestation key.
     Step(Option<Finding>),
     /// The event says nothing new about the watch.
     AlreadyApplied,
@@ -165,13 +143,43 @@ pub struct IllegalTransition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchedTx {
     pub hash: TxHash,
-    pub is_cancellation: bool,
-    pub nonce: Option<u64>,
-    pub expires_at: Option<DateTime<Utc>>,
+    /// What it must show on chain to count.
+    pub effect: Effect,
+    /// What closes its binding; `None` for a transaction of another system, of which only the hash is known.
+    pub closing: Option<Closing>,
     pub reference_block: u64,
     /// Whether all of this was read from the signed bytes. Otherwise it is only what the caller said.
     pub proven: bool,
     pub round: u32,
+}
+
+impl WatchedTx {
+    pub fn is_cancellation(&self) -> bool {
+        matches!(self.effect, Effect::Closes { .. })
+    }
+
+    pub fn nonce(&self) -> Option<u64> {
+        self.closing.and_then(nonce)
+    }
+
+    pub fn expires_at(&self) -> Option<DateTime<Utc>> {
+        let expiration_ms = i64::try_from(self.closing.and_then(expiration_ms)?).ok()?;
+        DateTime::from_timestamp_millis(expiration_ms)
+    }
+}
+
+pub(super) fn nonce(closing: Closing) -> Option<u64> {
+    match closing {
+        Closing::Nonce { nonce, .. } => Some(nonce),
+        Closing::Window { .. } => None,
+    }
+}
+
+fn expiration_ms(closing: Closing) -> Option<u64> {
+    match closing {
+        Closing::Nonce { .. } => None,
+        Closing::Window { expiration_ms } => Some(expiration_ms),
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +187,8 @@ pub struct Watch {
     pub job: JobId,
     pub withdrawal: Option<WithdrawalId>,
     pub chain: ChainName,
-    pub effect: Transfer,
+    /// What the job is for, and what its transactions must show unless they have an effect of their own.
+    pub effect: Effect,
     /// Oldest first, of all rounds.
     pub transactions: Vec<WatchedTx>,
     pub round: u32,
@@ -213,7 +222,7 @@ impl Watch {
 
     /// The nonce of the present round, once a transaction names one.
     pub fn nonce(&self) -> Option<u64> {
-        self.present().find_map(|tx| tx.nonce)
+        self.present().find_map(WatchedTx::nonce)
     }
 
     fn is_of_ended_round(&self, hash: &TxHash) -> bool {
@@ -222,20 +231,21 @@ impl Watch {
 
     /// What ends the present round, if it is known. Without it nothing can be proven void.
     pub fn closing(&self) -> Option<Closing> {
-        if let Some(nonce) = self.nonce() {
-            return Some(Closing::Nonce { sender: self.effect.from, nonce });
+        let at_nonce = self.present().filter_map(|tx| tx.closing).find(|closing| nonce(*closing).is_some());
+        if at_nonce.is_some() {
+            return at_nonce;
         }
         // There is one signature per window. Should there be more, the round stays open until the last of them has expired.
-        let expires_at =
-            self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
-        Some(Closing::Window { expiration_ms: u64::try_from(expires_at.timestamp_millis()).ok()? })
+        let closings = self.present().map(|tx| tx.closing).collect::<Option<Vec<_>>>()?;
+        let expiration_ms = closings.into_iter().filter_map(expiration_ms).max()?;
+        Some(Closing::Window { expiration_ms })
     }
 
     /// The transactions that can never pay once this one is final without its effect: itself, and all that share its nonce.
     /// A window excludes nothing else: another transaction in it may still land.
     pub fn ruled_out_by(&self, tx: &TxHash) -> Vec<TxHash> {
-        let nonce = self.transaction(tx).and_then(|tx| tx.nonce);
-        let excluded = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
+        let nonce = self.transaction(tx).and_then(WatchedTx::nonce);
+        let excluded = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce() == nonce);
         self.present().filter(excluded).map(|tx| tx.hash).collect()
     }
 
@@ -272,7 +282,8 @@ impl Watch {
             Event::Final { tx, block, cost, outcome } => Ok(self.end(tx, block, cost, outcome)),
             Event::Closed { foreign, block, reason } => {
                 self.state = State::Ended(Ending::Void { foreign, block });
-                Ok(Applied::Step(Some(Finding::Void { foreign, reason })))
+                let void = self.present().map(|tx| tx.hash).collect();
+                Ok(Applied::Step(Some(Finding::Void { void, foreign, reason, proof: None })))
             }
             Event::Overdue { newest, waited } => Ok(Applied::Step(Some(Finding::Stuck { newest, waited }))),
             Event::Overturned { .. } => Err(self.illegal("an overturned end")),
@@ -292,11 +303,11 @@ impl Watch {
             }
             Event::Seen { tx: other, block: there } => {
                 self.state = State::Included { tx: other, block: there };
-                Ok(Applied::Step(Some(Finding::Reopened { tx, block })))
+                Ok(reopened(tx, block))
             }
             Event::Undone { block: undone } if undone == block => {
                 self.state = State::Waiting;
-                Ok(Applied::Step(Some(Finding::Reopened { tx, block })))
+                Ok(reopened(tx, block))
             }
             Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
             Event::Final { tx, block, cost, outcome } => Ok(self.end(tx, block, cost, outcome)),
@@ -342,13 +353,18 @@ impl Watch {
     }
 
     fn end(&mut self, tx: TxHash, block: BlockRef, cost: Cost, outcome: Outcome) -> Applied {
+        let inclusion = Inclusion { tx, block_number: block.number, block_hash: Some(block.hash), cost };
         let (ending, finding) = match outcome {
-            Outcome::Paid => (Ending::Settled { tx, block }, Finding::Settled { tx, block, cost }),
-            Outcome::Failed { reason, value_moved } => (
-                Ending::Reverted { tx, block, value_moved },
-                Finding::Reverted { tx, block, cost, reason, value_moved },
-            ),
-            Outcome::Cancelled => (Ending::Cancelled { tx, block }, Finding::Cancelled { tx, block, cost }),
+            Outcome::Paid => (Ending::Settled { tx, block }, Finding::Settled(inclusion)),
+            Outcome::Failed { reason, value_moved } => {
+                let void = if value_moved { Vec::new() } else { self.ruled_out_by(&tx) };
+                let finding = Finding::Reverted { inclusion, reason, value_moved, void, proof: None };
+                (Ending::Reverted { tx, block, value_moved }, finding)
+            }
+            Outcome::Cancelled => {
+                let void = self.ruled_out_by(&tx);
+                (Ending::Cancelled { tx, block }, Finding::Cancelled { inclusion, void, proof: None })
+            }
         };
         self.state = State::Ended(ending);
         Applied::Step(Some(finding))
@@ -365,6 +381,10 @@ impl Watch {
     fn illegal(&self, event: &'static str) -> IllegalTransition {
         IllegalTransition { state: self.status(), event }
     }
+}
+
+fn reopened(tx: TxHash, block: BlockRef) -> Applied {
+    Applied::Step(Some(Finding::Reopened { tx, block_hash: Some(block.hash) }))
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-use chain::AssetRef;
+use payment::{AssetRef, EffectCheck, NoEffect, Transfer};
 use proptest::prelude::*;
 use types::{Address, AddressFormat, RawAmount};
 
 use super::super::add::{AddError, Added, NewTransaction};
 use super::*;
-use chain::{Effect, NoEffect};
 
 fn address(byte: u8) -> Address {
     Address::from_body(AddressFormat::Evm, [byte; 20])
@@ -22,12 +21,20 @@ fn cost() -> Cost {
     Cost { units: 21_000, unit_price: 1, fee: RawAmount::ZERO }
 }
 
+fn paying() -> Effect {
+    let (from, to) = (address(1), address(2));
+    Effect::Moves(Transfer { asset: AssetRef::Native, from, to, amount: RawAmount::ZERO })
+}
+
+fn cancelling() -> Effect {
+    Effect::Closes { sender: address(1) }
+}
+
 fn tx(hash: TxHash, nonce: u64) -> NewTransaction {
     NewTransaction {
         hash,
-        is_cancellation: false,
-        nonce: Some(nonce),
-        expires_at: None,
+        effect: paying(),
+        closing: Some(Closing::Nonce { sender: address(1), nonce }),
         reference_block: 0,
         proven: true,
     }
@@ -35,13 +42,11 @@ fn tx(hash: TxHash, nonce: u64) -> NewTransaction {
 
 /// A job with transactions 1 and 2 at nonce 7, nothing seen.
 fn watch() -> Watch {
-    let effect =
-        Transfer { asset: AssetRef::Native, from: address(1), to: address(2), amount: RawAmount::ZERO };
     let mut watch = Watch {
         job: JobId::new(),
         withdrawal: None,
         chain: "bsc".parse().unwrap(),
-        effect,
+        effect: paying(),
         transactions: Vec::new(),
         round: 1,
         state: State::Waiting,
@@ -92,7 +97,7 @@ fn cell(state: State, event: Event) -> String {
         Err(_) => "!".to_owned(),
         Ok(Applied::AlreadyApplied) => ".".to_owned(),
         Ok(Applied::Step(None)) => watch.status().to_string(),
-        Ok(Applied::Step(Some(finding))) => format!("{}+{}", watch.status(), finding.kind()),
+        Ok(Applied::Step(Some(finding))) => format!("{}+{}", watch.status(), finding.name()),
     }
 }
 
@@ -143,35 +148,35 @@ fn a_contradiction_is_reported_once() {
 fn only_positive_evidence_of_a_payment_settles() {
     let moved = RawAmount::ZERO;
     let outcomes = [
-        (Effect::Paid, Some("settled")),
-        (Effect::Reverted, Some("reverted")),
-        (Effect::NoEffect { why: NoEffect::NoTransferLog }, Some("reverted, parked")),
-        (Effect::NoEffect { why: NoEffect::OtherTransaction }, Some("reverted, parked")),
-        (Effect::NoEffect { why: NoEffect::NoStatus }, None),
-        (Effect::NoEffect { why: NoEffect::NoTransaction }, None),
-        (Effect::WrongAmount { moved }, Some("reverted, parked")),
+        (EffectCheck::Happened, Some("settled")),
+        (EffectCheck::Reverted, Some("reverted")),
+        (EffectCheck::NoEffect { why: NoEffect::NoTransferLog }, Some("reverted, parked")),
+        (EffectCheck::NoEffect { why: NoEffect::OtherTransaction }, Some("reverted, parked")),
+        (EffectCheck::NoEffect { why: NoEffect::NoStatus }, None),
+        (EffectCheck::NoEffect { why: NoEffect::NoTransaction }, None),
+        (EffectCheck::WrongAmount { moved }, Some("reverted, parked")),
     ];
-    for (effect, expected) in outcomes {
-        let told = Outcome::of(&effect, false).map(|outcome| match outcome {
+    for (check, expected) in outcomes {
+        let told = Outcome::of(&paying(), &check).map(|outcome| match outcome {
             Outcome::Paid => "settled",
             Outcome::Failed { value_moved: false, .. } => "reverted",
             Outcome::Failed { value_moved: true, .. } => "reverted, parked",
             Outcome::Cancelled => "cancelled",
         });
-        assert_eq!(told, expected, "{effect:?}");
+        assert_eq!(told, expected, "{check:?}");
         // What is called a cancellation is compared with sending nothing to oneself.
-        let cancelling = match effect {
-            Effect::Paid | Effect::Reverted => Some("cancelled"),
-            Effect::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            Effect::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
-            | Effect::WrongAmount { .. } => Some("reverted, parked"),
+        let cancelling = match check {
+            EffectCheck::Happened | EffectCheck::Reverted => Some("cancelled"),
+            EffectCheck::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
+            EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
+            | EffectCheck::WrongAmount { .. } => Some("reverted, parked"),
         };
-        let told = Outcome::of(&effect, true).map(|outcome| match outcome {
+        let told = Outcome::of(&cancelling(), &check).map(|outcome| match outcome {
             Outcome::Cancelled => "cancelled",
             Outcome::Failed { value_moved: true, .. } => "reverted, parked",
             Outcome::Paid | Outcome::Failed { value_moved: false, .. } => "wrong",
         });
-        assert_eq!(told, cancelling, "a cancellation with {effect:?}");
+        assert_eq!(told, cancelling, "a cancellation with {check:?}");
     }
 }
 
@@ -221,7 +226,7 @@ fn another_nonce_is_refused_while_the_round_is_open_and_for_ever_once_settled() 
 #[test]
 fn a_known_hash_cannot_change_its_meaning() {
     let mut watch = watch();
-    let changed = NewTransaction { is_cancellation: true, ..tx(hash(1), 7) };
+    let changed = NewTransaction { effect: cancelling(), ..tx(hash(1), 7) };
     assert_eq!(watch.add(&changed), Err(AddError::Differs { hash: hash(1), field: "is_cancellation" }));
     assert_eq!(watch.add(&tx(hash(1), 8)), Err(AddError::Differs { hash: hash(1), field: "nonce" }));
 }
@@ -271,11 +276,11 @@ proptest! {
                 continue;
             }
             if let Ok(Applied::Step(Some(finding))) = watch.apply(event) {
-                if finding.is_end() {
+                if ends_round(&finding) {
                     *ends.entry(round).or_default() += 1;
                 }
-                settled += u32::from(finding.kind() == "settled");
-                contradicted += u32::from(finding.kind() == "contradicted");
+                settled += u32::from(finding.name() == "settled");
+                contradicted += u32::from(finding.name() == "contradicted");
             }
             if let State::Ended(ending) = before {
                 prop_assert_eq!(watch.state, State::Ended(ending));
@@ -293,8 +298,8 @@ fn a_failure_rules_out_what_shares_its_nonce_and_in_a_window_nothing_but_itself(
     let mut windows = watch();
     windows.transactions.clear();
     for byte in [1, 2] {
-        let expires_at = DateTime::from_timestamp_millis(1_000 * i64::from(byte));
-        windows.add(&NewTransaction { nonce: None, expires_at, ..tx(hash(byte), 0) }).unwrap();
+        let closing = Some(Closing::Window { expiration_ms: 1_000 * u64::from(byte) });
+        windows.add(&NewTransaction { closing, ..tx(hash(byte), 0) }).unwrap();
     }
     assert_eq!(windows.ruled_out_by(&hash(1)), [hash(1)]);
     assert_eq!(windows.closing(), Some(Closing::Window { expiration_ms: 2_000 }), "open until the last ends");

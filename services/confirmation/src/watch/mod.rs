@@ -9,7 +9,7 @@ pub mod repo;
 
 pub use add::{AddError, Added, NewTransaction};
 pub use app::{PutWatch, WatchApp};
-pub use domain::{Applied, Ending, Event, Finding, State, Status, Watch, WatchedTx};
+pub use domain::{Applied, Ending, Event, State, Status, Watch, WatchedTx, ends_round};
 pub use outcome::Outcome;
 pub use repo::StoredWatch;
 pub use repo::list::{WatchPage, WatchQuery};

@@ -5,8 +5,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use chain::{BlockRef, Head, HeadRing};
+use chain::{Head, HeadRing};
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use sqlx::{PgConnection, PgPool, PgTransaction};
 use types::JobId;
 

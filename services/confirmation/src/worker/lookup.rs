@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use chain::{BlockRef, Seen};
+use chain::Seen;
+use payment::BlockRef;
 use types::TxHash;
 
 use super::chain_loop::ChainLoop;

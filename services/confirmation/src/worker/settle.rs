@@ -6,7 +6,8 @@
 
 use std::time::Instant;
 
-use chain::{Action, Agreement, BlockRef, Claim, Head, NodeName, TxStatus};
+use chain::{Agreement, Claim, Head, NodeName, TxStatus};
+use payment::BlockRef;
 use telemetry::crash_point;
 use types::{JobId, TxHash};
 
@@ -48,7 +49,8 @@ impl ChainLoop {
             if page.is_empty() {
                 break;
             }
-            let claims: Vec<Claim> = page.iter().map(claim).collect();
+            let claims: Vec<Claim> =
+                page.iter().map(|tx| Claim { hash: tx.hash, effect: tx.effect }).collect();
             let statuses = self.query(leased, self.edge.settlements(&claims, &as_of)).await?;
             let judged = judge(&page, statuses, &as_of);
             if !judged.delayed.is_empty() {
@@ -203,22 +205,13 @@ impl ChainLoop {
     }
 }
 
-/// What the nodes are asked about a transaction.
-fn claim(undecided: &Undecided) -> Claim {
-    let transfer = match undecided.is_cancellation {
-        true => Action::Cancel { sender: undecided.expected.from }.transfer(),
-        false => undecided.expected,
-    };
-    Claim { hash: undecided.hash, transfer }
-}
-
 fn judge(page: &[Undecided], statuses: Vec<Agreement<TxStatus>>, as_of: &Head) -> Judgement {
     let mut judged = Judgement::default();
     for (undecided, agreement) in page.iter().zip(statuses) {
         let job = undecided.job;
         match agreement {
             Agreement::Agreed { value: TxStatus::Settled(settlement), .. } => {
-                match Outcome::of(&settlement.effect, undecided.is_cancellation) {
+                match Outcome::of(&undecided.effect, &settlement.effect) {
                     Some(outcome) => {
                         let (tx, block, cost) = (settlement.hash, settlement.block, settlement.cost);
                         judged.finals.push((tx, block));

@@ -6,10 +6,9 @@
 
 use std::time::Instant;
 
-use chain::{
-    Agreement, AssetRef, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, TxStatus,
-};
+use chain::{Agreement, Claim, Fate, FateQuestion, Head, TxStatus};
 use futures::future::join_all;
+use payment::{AssetRef, BindingKind, BlockRef, Closing, Effect, EffectCheck};
 use types::{JobId, TxHash};
 
 use super::chain_loop::ChainLoop;
@@ -123,7 +122,7 @@ impl ChainLoop {
         }
         let mut tx = self.begin(leased).await?;
         let chain = &self.settings.name;
-        schedule::note_open_in(tx.connection(), chain, watch.effect.from, nonce, as_of.number).await?;
+        schedule::note_open_in(tx.connection(), chain, watch.effect.sender(), nonce, as_of.number).await?;
         tx.commit(leased).await?;
         Ok(())
     }
@@ -201,25 +200,17 @@ impl ChainLoop {
         hash: TxHash,
         as_of: &Head,
     ) -> Result<Option<String>, Error> {
-        let claim = [Claim { hash, transfer: watch.effect }];
-        let status = self.query(leased, self.edge.settlements(&claim, as_of)).await?.pop();
-        let Some(Agreement::Agreed { value: TxStatus::Settled(settlement), .. }) = status else {
-            return Ok(Some(format!(
-                "nodes do not agree on what {hash} does, which is final at the same nonce"
-            )));
-        };
-        let doubt = match settlement.effect {
-            Effect::Paid => "has made the payment".to_owned(),
-            // A payment of ours in a token that takes a fee looks like this.
-            Effect::WrongAmount { moved } if watch.effect.asset != AssetRef::Native => {
-                format!("has brought the receiver {moved} of the token")
+        // Its own effect is expected of every transaction of the round; a cancellation pays nothing.
+        let mut effects = vec![watch.effect];
+        for tx in watch.present().filter(|tx| !tx.is_cancellation()) {
+            if !effects.contains(&tx.effect) {
+                effects.push(tx.effect);
             }
-            effect if Outcome::of(&effect, false).is_none() => {
-                format!("is final at the same nonce, and the nodes do not tell what it did: {effect:?}")
-            }
-            Effect::Reverted | Effect::NoEffect { .. } | Effect::WrongAmount { .. } => return Ok(None),
-        };
-        Ok(Some(format!("transaction {hash}, which is not known here, {doubt}")))
+        }
+        let claims: Vec<Claim> = effects.into_iter().map(|effect| Claim { hash, effect }).collect();
+        let statuses = self.query(leased, self.edge.settlements(&claims, as_of)).await?;
+        let doubts = claims.iter().zip(statuses).map(|(claim, status)| doubt(claim, status));
+        Ok(doubts.into_iter().flatten().next())
     }
 
     async fn close(&self, leased: &mut Leased, watch: &Watch, event: Event) -> Result<bool, Error> {
@@ -251,4 +242,27 @@ impl ChainLoop {
         tx.commit(leased).await?;
         Ok(())
     }
+}
+
+/// Why a foreign transaction may have had the effect of ours.
+fn doubt(claim: &Claim, status: Agreement<TxStatus>) -> Option<String> {
+    let Claim { hash, effect } = claim;
+    let Agreement::Agreed { value: TxStatus::Settled(settlement), .. } = status else {
+        return Some(format!("nodes do not agree on what {hash} does, which is final at the same nonce"));
+    };
+    let is_token = matches!(effect, Effect::Moves(transfer) if transfer.asset != AssetRef::Native);
+    let doubt = match settlement.effect {
+        EffectCheck::Happened => "has made the payment".to_owned(),
+        // A payment of ours in a token that takes a fee looks like this.
+        EffectCheck::WrongAmount { moved } if is_token => {
+            format!("has brought the receiver {moved} of the token")
+        }
+        check if Outcome::of(effect, &check).is_none() => {
+            format!("is final at the same nonce, and the nodes do not tell what it did: {check:?}")
+        }
+        EffectCheck::Reverted | EffectCheck::NoEffect { .. } | EffectCheck::WrongAmount { .. } => {
+            return None;
+        }
+    };
+    Some(format!("transaction {hash}, which is not known here, {doubt}"))
 }

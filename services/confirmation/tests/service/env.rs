@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use alloy_primitives::{Bytes, U256, hex, keccak256};
-use chain::{AssetRef, Transfer};
 use chrono::TimeDelta;
 use confirmation::Error;
 use confirmation::chains::{ChainApp, Settings};
@@ -11,6 +10,7 @@ use confirmation::config::Follow;
 use confirmation::verdict::AttestationKey;
 use confirmation::watch::{NewTransaction, PutWatch, StoredWatch, WatchApp};
 use confirmation::worker::{ChainLoop, LoopContext, TickOutcome, build_edge};
+use payment::{AssetRef, Closing, Effect, Transfer};
 use prost::Message as _;
 use proto::execution::v1::Verdict;
 use proto::execution::v1::verdict::Finding;
@@ -48,24 +48,42 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    pub(crate) fn watched(&self) -> NewTransaction {
-        at_nonce(self.hash, self.nonce)
+    pub(crate) fn watched(&self) -> TxSpec {
+        TxSpec::at_nonce(self.hash, self.nonce)
     }
 
-    pub(crate) fn cancelling(&self) -> NewTransaction {
-        NewTransaction { is_cancellation: true, ..self.watched() }
+    pub(crate) fn cancelling(&self) -> TxSpec {
+        TxSpec { is_cancellation: true, ..self.watched() }
     }
 }
 
-/// A payment at a nonce, as if its signed bytes had been read.
-pub(crate) fn at_nonce(hash: TxHash, nonce: u64) -> NewTransaction {
-    NewTransaction {
-        hash,
-        is_cancellation: false,
-        nonce: Some(nonce),
-        expires_at: None,
-        reference_block: 0,
-        proven: true,
+/// What a test says of a transaction. The rest follows from the effect of its watch.
+#[derive(Debug, Clone)]
+pub(crate) struct TxSpec {
+    pub(crate) hash: TxHash,
+    pub(crate) nonce: Option<u64>,
+    pub(crate) is_cancellation: bool,
+    /// As if it had been read from signed bytes.
+    pub(crate) proven: bool,
+    /// Instead of the effect of the watch.
+    pub(crate) effect: Option<Effect>,
+}
+
+impl TxSpec {
+    pub(crate) fn at_nonce(hash: TxHash, nonce: u64) -> Self {
+        Self { hash, nonce: Some(nonce), is_cancellation: false, proven: true, effect: None }
+    }
+
+    pub(crate) fn of_watch(self, effect: Effect) -> NewTransaction {
+        let sender = effect.sender();
+        let effect = self.effect.unwrap_or(effect);
+        NewTransaction {
+            hash: self.hash,
+            effect: if self.is_cancellation { Effect::Closes { sender } } else { effect },
+            closing: self.nonce.map(|nonce| Closing::Nonce { sender, nonce }),
+            reference_block: 0,
+            proven: self.proven,
+        }
     }
 }
 
@@ -195,7 +213,7 @@ impl TestEnv {
         self.chain.call("anvil_reorg", json!([depth, []])).await;
     }
 
-    pub(crate) async fn put(&self, effect: Transfer, transactions: Vec<NewTransaction>) -> JobId {
+    pub(crate) async fn put(&self, effect: Transfer, transactions: Vec<TxSpec>) -> JobId {
         let job = JobId::new();
         self.extend(job, effect, transactions).await.unwrap();
         job
@@ -205,11 +223,9 @@ impl TestEnv {
         &self,
         job: JobId,
         effect: Transfer,
-        transactions: Vec<NewTransaction>,
+        transactions: Vec<TxSpec>,
     ) -> Result<StoredWatch, Error> {
-        // The withdrawal's id is the job's, so that a repeated request is the same.
-        let withdrawal = Some(WithdrawalId::from_uuid(job.as_uuid()));
-        self.watches.put(PutWatch { job, withdrawal, chain: chain_name(), effect, transactions }).await
+        self.watches.put(request(job, effect, transactions)).await
     }
 
     /// Makes it as if the job's transactions had been waiting for two hours.
@@ -272,6 +288,14 @@ impl TestEnv {
         self.mine(1).await;
         contract
     }
+}
+
+pub(crate) fn request(job: JobId, effect: Transfer, transactions: Vec<TxSpec>) -> PutWatch {
+    let effect = Effect::Moves(effect);
+    let transactions = transactions.into_iter().map(|tx| tx.of_watch(effect)).collect();
+    // The withdrawal's id is the job's, so that a repeated request is the same.
+    let withdrawal = Some(WithdrawalId::from_uuid(job.as_uuid()));
+    PutWatch { job, withdrawal, chain: chain_name(), effect, transactions }
 }
 
 fn address_of(text: &str) -> Address {

@@ -6,7 +6,7 @@ use confirmation::config::Follow;
 use testkit::FaultProxy;
 use types::TxHash;
 
-use crate::env::{DEPTH, TestEnv, at_nonce, native, stranger, tick};
+use crate::env::{DEPTH, TestEnv, TxSpec, native, stranger, tick};
 
 const PAID: u64 = 300;
 const WAITING: u64 = 2_000;
@@ -16,7 +16,7 @@ async fn wait_in_vain(env: &TestEnv, first: u64) {
     for number in 0..WAITING {
         let mut hash = [0xee; 32];
         hash[..8].copy_from_slice(&number.to_be_bytes());
-        env.put(native(stranger(), 5), vec![at_nonce(TxHash(hash), first + number)]).await;
+        env.put(native(stranger(), 5), vec![TxSpec::at_nonce(TxHash(hash), first + number)]).await;
     }
 }
 

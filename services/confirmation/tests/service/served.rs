@@ -100,15 +100,13 @@ fn put_watch(job: JobId, to: &str, signed: &Signed) -> pb::PutWatchRequest {
             from_address: account(0).to_string(),
             to_address: to.to_owned(),
             amount_raw: "5".to_owned(),
-            contract_address: String::new(),
+            ..pb::ExpectedEffect::default()
         }),
         transactions: vec![pb::WatchedTransaction {
             tx_hash: signed.hash.to_string(),
-            is_cancellation: false,
             nonce: Some(signed.nonce),
-            expires_at: None,
-            reference_block: 0,
             raw_transaction: hex::decode(signed.raw.trim_start_matches("0x")).unwrap(),
+            ..pb::WatchedTransaction::default()
         }],
     }
 }

@@ -1,12 +1,12 @@
 //! Nonces used by something else: void needs that transaction, final, on every node.
 
 use confirmation::Error;
-use confirmation::watch::{AddError, NewTransaction};
+use confirmation::watch::AddError;
 use proto::execution::v1::verdict::Finding;
 use testkit::{FaultProxy, Rule, Upset};
 
 use crate::env::{
-    DEPTH, TestEnv, account, at_nonce, call_data, is_attested, native, stranger, tick, tick_until,
+    DEPTH, TestEnv, TxSpec, account, call_data, is_attested, native, stranger, tick, tick_until,
     token_transfer, two_empty_strings,
 };
 
@@ -116,7 +116,7 @@ async fn nothing_is_attested_on_the_callers_word() {
     let mut replica = env.replica("one");
     let to = stranger();
     let (ours, named) = (env.sign(0, to, 5, &[]).await, env.sign_at(0, to, 5, 3_000_000_000).await);
-    let unproven = NewTransaction { proven: false, ..named.watched() };
+    let unproven = TxSpec { proven: false, ..named.watched() };
     let job = env.put(native(to, 5), vec![ours.watched(), unproven]).await;
     env.send(&env.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     env.mine(u64::from(DEPTH) + 1).await;
@@ -324,8 +324,8 @@ async fn nonces_that_stay_open_do_not_keep_others_from_being_looked_at() {
     let mut replica = env.replica("one");
     // More senders than one look asks about, all older and all undecided.
     for _ in 0..70 {
-        let effect = chain::Transfer { from: stranger(), ..native(stranger(), 5) };
-        env.put(effect, vec![at_nonce(types::TxHash(unique()), 0)]).await;
+        let effect = payment::Transfer { from: stranger(), ..native(stranger(), 5) };
+        env.put(effect, vec![TxSpec::at_nonce(types::TxHash(unique()), 0)]).await;
     }
     let to = stranger();
     let ours = env.sign(0, to, 5, &[]).await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use confirmation::Error;
-use confirmation::watch::{NewTransaction, Status, WatchQuery};
+use confirmation::watch::{Status, WatchQuery};
 use proto::execution::v1::verdict::Finding;
 use types::JobId;
 
-use crate::env::{DEPTH, TestEnv, chain_name, native, seconds, stranger, tick};
+use crate::env::{DEPTH, TestEnv, TxSpec, chain_name, native, seconds, stranger, tick};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -77,7 +77,7 @@ async fn what_nothing_can_ever_rule_out_says_so_instead_of_being_reported_for_ev
     let to = stranger();
     let signed = env.sign(0, to, 5, &[]).await;
     // As it is when another system sent it: nothing but its hash is known.
-    let imported = NewTransaction { nonce: None, proven: false, ..signed.watched() };
+    let imported = TxSpec { nonce: None, proven: false, ..signed.watched() };
     let job = env.put(native(to, 5), vec![imported]).await;
     tick(&mut replica).await;
     assert_eq!(env.delayed(job).await, "", "it is not overdue yet");

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use chain::{AssetRef, Transfer};
-use chrono::DateTime;
 use confirmation::chains::{ChainApp, Settings};
 use confirmation::config::Follow;
 use confirmation::verdict::AttestationKey;
 use confirmation::watch::{NewTransaction, PutWatch, WatchApp};
 use confirmation::worker::{ChainLoop, LoopContext, build_edge};
+use payment::{AssetRef, Closing, Effect, Transfer};
 use prost::Message as _;
 use proto::execution::v1::verdict::Finding;
 use serde_json::{Value, json};
@@ -93,13 +92,13 @@ impl TronEnv {
         let (job, state) = (JobId::new(), self.admin_state().await);
         let head = post(&self.http, &self.devnet, "wallet/getnowblock", json!({})).await;
         let now_ms = head["block_header"]["raw_data"]["timestamp"].as_i64().unwrap();
-        let effect =
-            Transfer { asset: AssetRef::Native, from: address(1), to: address(2), amount: 5u64.into() };
+        let (asset, from, to) = (AssetRef::Native, address(1), address(2));
+        let effect = Effect::Moves(Transfer { asset, from, to, amount: 5u64.into() });
+        let expiration_ms = u64::try_from(now_ms + 30_000).unwrap();
         let signed = NewTransaction {
             hash,
-            is_cancellation: false,
-            nonce: None,
-            expires_at: DateTime::from_timestamp_millis(now_ms + 30_000),
+            effect,
+            closing: Some(Closing::Window { expiration_ms }),
             reference_block: state["solid"].as_u64().unwrap(),
             proven: true,
         };

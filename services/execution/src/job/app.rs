@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use db::{Group, Lease, Queue};
+use db::{BatchWriter, Lease, Queue};
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use sqlx::{PgConnection, PgPool};
@@ -39,8 +39,8 @@ pub struct Jobs {
     pub(super) config: JobsConfig,
     /// For what is done all day; lists have the other.
     hot: PgPool,
-    enqueueing: Group<NewWithdrawal, JobId, JobError>,
-    verdicts: Group<Verdict, (), JobError>,
+    enqueueing: BatchWriter<NewWithdrawal, JobId, JobError>,
+    verdicts: BatchWriter<Verdict, (), JobError>,
 }
 
 impl Jobs {
@@ -49,12 +49,12 @@ impl Jobs {
         let max_tries = config.schedule.tries.max_tries;
         let hot = db::dedicated_pool(&pool, HOT_CONNECTIONS);
         let writing = hot.clone();
-        let enqueueing = Group::start("enqueue", move |news: Arc<[NewWithdrawal]>| {
+        let enqueueing = BatchWriter::start("enqueue", move |news: Arc<[NewWithdrawal]>| {
             let pool = writing.clone();
             async move { enqueue_group(&pool, max_tries, &news).await }
         });
         let (writing, rules) = (hot.clone(), config.clone());
-        let verdicts = Group::start("verdict", move |verdicts: Arc<[Verdict]>| {
+        let verdicts = BatchWriter::start("verdict", move |verdicts: Arc<[Verdict]>| {
             let (pool, rules) = (writing.clone(), rules.clone());
             async move { settle::record_group(&pool, &rules, &verdicts).await }
         });

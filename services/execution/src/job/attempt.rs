@@ -3,8 +3,8 @@
 //! Invariant: everything the signer is asked for is in the attempt (or fixed in the job), so that asking again is the same
 //! request.
 
-use chain::{BlockRef, FeeQuote, Price};
 use chrono::{DateTime, Utc};
+use payment::{BlockRef, GasFee, Price};
 use types::{Address, AttemptId, JobId, RawAmount, TxHash};
 
 use super::VoidProof;
@@ -96,20 +96,20 @@ impl Fee {
         let plain =
             |gas_limit, max_fee_per_gas| Self { gas_limit, max_fee_per_gas, max_priority_fee_per_gas: None };
         match *price {
-            Price::Gas { gas_limit, fee: FeeQuote::Dynamic { max_fee, max_priority } } => {
+            Price::Gas { limit: gas_limit, fee: GasFee::Dynamic { max_fee, max_priority } } => {
                 Self { max_priority_fee_per_gas: Some(max_priority), ..plain(gas_limit, max_fee) }
             }
-            Price::Gas { gas_limit, fee: FeeQuote::Legacy { gas_price } } => plain(gas_limit, gas_price),
-            Price::FeeLimit { sun, .. } => plain(sun, 1),
+            Price::Gas { limit: gas_limit, fee: GasFee::Legacy { gas_price } } => plain(gas_limit, gas_price),
+            Price::FeeLimit { sun } => plain(sun, 1),
         }
     }
 
     pub fn price(&self) -> Price {
         let fee = match self.max_priority_fee_per_gas {
-            Some(max_priority) => FeeQuote::Dynamic { max_fee: self.max_fee_per_gas, max_priority },
-            None => FeeQuote::Legacy { gas_price: self.max_fee_per_gas },
+            Some(max_priority) => GasFee::Dynamic { max_fee: self.max_fee_per_gas, max_priority },
+            None => GasFee::Legacy { gas_price: self.max_fee_per_gas },
         };
-        Price::Gas { gas_limit: self.gas_limit, fee }
+        Price::Gas { limit: self.gas_limit, fee }
     }
 }
 

@@ -60,7 +60,7 @@ impl JobError {
     }
 }
 
-impl db::GroupError for JobError {
+impl db::BatchError for JobError {
     fn retry(&self) -> bool {
         JobError::retry(self)
     }

@@ -1,7 +1,7 @@
 //! A job as it is stored and worked on.
 
-use chain::{Action, AssetRef, Transfer};
 use chrono::{DateTime, Utc};
+use payment::{Action, AssetRef, Transfer};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
 use types::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, Row as _};
 use types::{

@@ -45,6 +45,7 @@ fn watched(attempt: &Attempt) -> Option<WatchedTransaction> {
         expires_at: attempt.window.map(|window| expires_at(&window)),
         reference_block: attempt.reference_block,
         raw_transaction: attempt.raw.clone().unwrap_or_default(),
+        effect: None,
     })
 }
 
@@ -67,6 +68,7 @@ pub(crate) fn request(job: &Job, transactions: Vec<WatchedTransaction>) -> Optio
             to_address: job.to.to_string(),
             amount_raw: job.amount.to_string(),
             contract_address: job.contract.map(|contract| contract.to_string()).unwrap_or_default(),
+            ..ExpectedEffect::default()
         }),
         transactions,
     })

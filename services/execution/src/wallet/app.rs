@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use chain::{AssetRef, BalanceOf};
+use chain::BalanceOf;
+use payment::AssetRef;
 use sqlx::PgPool;
 use types::{Address, ChainName, WalletId};
 

@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use chain::{Anchor, BindingKind, Sight};
+use chain::{Anchor, Sight};
 use db::Due;
+use payment::BindingKind;
 use sqlx::PgPool;
 use types::{Address, ChainName, JobId, Priority, RawAmount};
 use worker::{Tick, Ticked};

@@ -194,7 +194,7 @@ fn what_nobody_takes_is_not_outbid_and_a_refused_cancellation_is() {
 }
 
 fn windowed(job: &Job, status: AttemptStatus) -> Attempt {
-    let reference = chain::BlockRef { number: 9, hash: TxHash([9; 32]) };
+    let reference = payment::BlockRef { number: 9, hash: TxHash([9; 32]) };
     let window = Window { reference, expiration_ms: 2_000, made_ms: 1_000 };
     Attempt { window: Some(window), ..attempt(job, 1, AttemptKind::Pay, status) }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use chain::{Action, Anchor, AssetRef, BalanceOf, ChainEdge, ChainError, Price, QuoteError, Sight, Transfer};
+use chain::{Anchor, BalanceOf, ChainEdge, ChainError, QuoteError, Sight};
+use payment::{Action, AssetRef, Price, Quote, Transfer};
 use types::{Address, Priority, RawAmount};
 
 use super::batch::{Bench, Ended, Item};
@@ -46,7 +47,7 @@ impl Bench {
             }
         }
         for (priority, wanted) in by_priority.into_iter().rev() {
-            let actions: Vec<Action> = wanted.iter().map(|(_, action)| *action).collect();
+            let actions: Vec<Action> = wanted.iter().map(|(_, action)| action.clone()).collect();
             let mut quotes = self.chain.edge.quotes(&actions, priority).await;
             self.tell_empty_wallets(&actions, &mut quotes).await;
             for ((item, _), quote) in wanted.into_iter().zip(quotes) {
@@ -62,7 +63,7 @@ impl Bench {
 
     /// A token transfer also reverts when the wallet no longer holds the amount. That is no fault of the payment, which waits for
     /// the money as any other does. So of those that would revert it is asked what their wallets hold.
-    async fn tell_empty_wallets(&self, actions: &[Action], quotes: &mut [Result<Price, QuoteError>]) {
+    async fn tell_empty_wallets(&self, actions: &[Action], quotes: &mut [Result<Quote, QuoteError>]) {
         let doubtful = actions.iter().zip(quotes).filter_map(|(action, quote)| match (action, &*quote) {
             (Action::Pay(transfer), Err(QuoteError::WouldRevert { .. }))
                 if transfer.asset != AssetRef::Native =>
@@ -71,7 +72,7 @@ impl Bench {
             }
             _ => None,
         });
-        let doubtful: Vec<(Transfer, &mut Result<Price, QuoteError>)> = doubtful.collect();
+        let doubtful: Vec<(Transfer, &mut Result<Quote, QuoteError>)> = doubtful.collect();
         if doubtful.is_empty() {
             return;
         }
@@ -112,16 +113,19 @@ impl Bench {
         let price = match (before, market) {
             // What every node refused is priced anew, and only while they answer: a guess would be refused again.
             (Some(before), market) if previous.is_some_and(|attempt| attempt.rejected) => {
-                self.replace(&before, &market.map_err(|error| unpriced(&error))?)?
+                self.replace(&before, &market.map_err(|error| unpriced(&error))?.price)?
             }
             (Some(before), market) => {
-                let gas_limit = match (market.as_ref().ok().map(Fee::of), action) {
+                let gas_limit = match (market.as_ref().ok().map(|market| Fee::of(&market.price)), action) {
                     (Some(market), _) => market.gas_limit,
                     // An estimate that fails now (the payment may just have landed) is no reason to change the limit.
-                    (None, Action::Pay(_)) => before.gas_limit,
+                    (None, Action::Pay(_) | Action::Call(_)) => before.gas_limit,
                     (None, Action::Cancel { .. }) => chain::evm::gas::PLAIN_TRANSFER_GAS,
                 };
-                let raised = self.chain.edge.bump(&Fee { gas_limit, ..before }.price(), market.as_ref().ok());
+                let raised = self.chain.edge.bump(
+                    &Fee { gas_limit, ..before }.price(),
+                    market.as_ref().ok().map(|market| &market.price),
+                );
                 raised.ok_or_else(|| Event::TryFailed { error: "the fee is at its cap".to_owned() })?
             }
             (None, Ok(market)) => market,
@@ -129,7 +133,7 @@ impl Bench {
         };
         let native = match action {
             Action::Pay(_) => item.job.native_amount(),
-            Action::Cancel { .. } => RawAmount::ZERO,
+            Action::Cancel { .. } | Action::Call(_) => RawAmount::ZERO,
         };
         // At a nonce that is held, "too dear" is no reason to wait for anything: the verdicts go on deciding.
         self.within_caps(&price, native).map_err(|event| match event {
@@ -140,7 +144,7 @@ impl Bench {
 
     /// A price for bytes that every node refused: the market's kind of price and gas, above what was offered before, which
     /// the signer's guard demands. A gas limit that was refused is not offered again.
-    fn replace(&self, before: &Fee, market: &Price) -> Result<Price, Event> {
+    fn replace(&self, before: &Fee, market: &Price) -> Result<Quote, Event> {
         let fresh = Fee::of(market);
         let gas_limit = if fresh.gas_limit == before.gas_limit {
             before.gas_limit.saturating_add(before.gas_limit / 2)
@@ -155,13 +159,13 @@ impl Bench {
         raised.ok_or_else(|| Event::TryFailed { error: "the fee is at its cap".to_owned() })
     }
 
-    fn within_caps(&self, price: &Price, native: RawAmount) -> Result<(Fee, RawAmount), Event> {
-        let (max_cost, cap) = (price.max_cost(), self.chain.settings.max_fee);
+    fn within_caps(&self, quote: &Quote, native: RawAmount) -> Result<(Fee, RawAmount), Event> {
+        let (max_cost, cap) = (quote.max_cost, self.chain.settings.max_fee);
         if max_cost > cap {
             tracing::info!(chain = %self.chain.settings.name, %max_cost, %cap, "a fee is above the cap");
             return Err(Event::Blocked { reason: DEAR.to_owned() });
         }
-        let fee = Fee::of(price);
+        let fee = Fee::of(&quote.price);
         let cost = native.checked_add(max_cost);
         let cost =
             cost.ok_or_else(|| Event::Refused { reason: "amount and fee are out of range".to_owned() })?;
@@ -189,14 +193,16 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
     let balance = balances?.into_iter().next().flatten().unwrap_or(RawAmount::ZERO);
     Ok(match anchor? {
         Anchor::Nonce(sight) => WalletView { mined: sight.mined, sight, balance, head, window: None },
-        Anchor::Window { reference, expiration_ms, made_ms } => WalletView {
-            mined: 0,
-            // No chain counts: whatever was given out in the line stays given out.
-            sight: Sight { mined: 0, pending: u64::MAX, agreed: Some(0) },
-            balance,
-            head: reference.number,
-            window: Some(Window { reference, expiration_ms, made_ms }),
-        },
+        Anchor::Window { block: reference, window: payment::Window { expiration_ms, made_ms, .. } } => {
+            WalletView {
+                mined: 0,
+                // No chain counts: whatever was given out in the line stays given out.
+                sight: Sight { mined: 0, pending: u64::MAX, agreed: Some(0) },
+                balance,
+                head: reference.number,
+                window: Some(Window { reference, expiration_ms, made_ms }),
+            }
+        }
     })
 }
 

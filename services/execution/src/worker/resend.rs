@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chain::{Advice, Anchor, BindingKind, Broadcast, ChainEdge};
+use chain::{Advice, Anchor, Broadcast, ChainEdge};
+use payment::BindingKind;
 use sqlx::{PgPool, Row as _};
 use types::{Address, AttemptId, ChainName, JobId, TxHash};
 use uuid::Uuid;

@@ -9,8 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chain::{Binding, Plan, Price};
+use chain::Plan;
 use db::Lease;
+use payment::{Binding, Price};
 use proto::signer::v1::SignTransactionRequest;
 use types::{AttemptId, TxHash};
 use uuid::Uuid;
@@ -178,9 +179,15 @@ pub(super) fn plan_of(job: &Job, attempt: &Attempt) -> Option<Plan> {
     let (binding, price) = match attempt.window {
         None => (Binding::Nonce { sender, nonce: attempt.nonce? }, fee.price()),
         Some(Window { reference, expiration_ms, made_ms }) => (
-            Binding::Window { sender, reference, expiration_ms, made_ms },
-            // What it costs besides is of no concern to the bytes.
-            Price::FeeLimit { sun: fee.gas_limit, cost: fee.gas_limit },
+            Binding::Window {
+                sender,
+                window: payment::Window {
+                    reference: chain::block_reference(&reference.hash),
+                    expiration_ms,
+                    made_ms,
+                },
+            },
+            Price::FeeLimit { sun: fee.gas_limit },
         ),
     };
     Some(Plan { action, binding, price })

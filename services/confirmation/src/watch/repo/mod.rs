@@ -12,11 +12,11 @@ pub mod transactions;
 
 use std::collections::HashSet;
 
-use chain::BlockRef;
+use payment::{BlockRef, Effect};
 use serde::Serialize as _;
 use sqlx::{PgConnection, PgPool};
 use telemetry::propagation::TraceContext;
-use types::{ChainName, JobId, TxHash};
+use types::{Address, ChainName, JobId, RawAmount, TxHash};
 use uuid::Uuid;
 
 use super::domain::{Ending, State, Watch};
@@ -53,22 +53,49 @@ pub async fn insert_in(
         traces.push(trace.map_err(|error| Error::corrupt("trace context", error))?);
     }
     let each = || watches.iter().map(|(watch, _)| watch);
-    let contract = |watch: &Watch| match watch.effect.asset {
-        chain::AssetRef::Native => None,
-        chain::AssetRef::Token(contract) => Some(contract.to_string()),
-    };
+    let effects: Vec<EffectColumns> =
+        each().map(|watch| EffectColumns::of(&watch.effect)).collect::<Result<_, _>>()?;
     let inserted: Vec<Uuid> = sqlx::query_scalar(include_str!("../../../queries/watch_insert.sql"))
         .bind(each().map(|watch| watch.job.as_uuid()).collect::<Vec<_>>())
         .bind(each().map(|watch| watch.withdrawal.map(|id| id.as_uuid())).collect::<Vec<_>>())
         .bind(each().map(|watch| watch.chain.as_str()).collect::<Vec<_>>())
-        .bind(each().map(|watch| watch.effect.from.to_string()).collect::<Vec<_>>())
-        .bind(each().map(|watch| watch.effect.to.to_string()).collect::<Vec<_>>())
-        .bind(each().map(|watch| watch.effect.amount.to_string()).collect::<Vec<_>>())
-        .bind(each().map(contract).collect::<Vec<_>>())
+        .bind(each().map(|watch| watch.effect.sender().to_string()).collect::<Vec<_>>())
+        .bind(effects.iter().map(|effect| effect.to.to_string()).collect::<Vec<_>>())
+        .bind(effects.iter().map(|effect| effect.amount.to_string()).collect::<Vec<_>>())
+        .bind(effects.iter().map(|effect| effect.contract.map(|it| it.to_string())).collect::<Vec<_>>())
         .bind(traces)
+        .bind(effects.into_iter().map(|effect| effect.other).collect::<Vec<_>>())
         .fetch_all(tx)
         .await?;
     Ok(inserted.into_iter().map(JobId::from_uuid).collect())
+}
+
+/// An effect in the columns of a watch, which can describe a transfer. Any other effect is stored in addition.
+struct EffectColumns {
+    to: Address,
+    amount: RawAmount,
+    contract: Option<Address>,
+    other: Option<serde_json::Value>,
+}
+
+impl EffectColumns {
+    fn of(effect: &Effect) -> Result<Self, Error> {
+        let other = || row::effect_json(effect).map(Some);
+        Ok(match *effect {
+            Effect::Moves(transfer) => Self {
+                to: transfer.to,
+                amount: transfer.amount,
+                contract: transfer.asset.contract(),
+                other: None,
+            },
+            Effect::Closes { sender } => {
+                Self { to: sender, amount: RawAmount::ZERO, contract: None, other: other()? }
+            }
+            Effect::Succeeds { contract, .. } => {
+                Self { to: contract, amount: RawAmount::ZERO, contract: None, other: other()? }
+            }
+        })
+    }
 }
 
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use chain::BindingKind;
 use chrono::TimeDelta;
+use payment::BindingKind;
 use sqlx::{PgConnection, PgPool, Row as _};
 use types::{Address, ChainName, JobId, TxHash};
 

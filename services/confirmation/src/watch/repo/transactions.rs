@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use chain::{BlockRef, Transfer};
+use payment::{BlockRef, Effect};
 use sqlx::postgres::{PgDatabaseError, PgRow};
-use sqlx::{PgConnection, PgExecutor, PgPool, Row as _};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use types::{ChainName, JobId, TxHash};
 use uuid::Uuid;
 
 use super::row;
 use crate::columns::{self, bytes, signed};
 use crate::error::Error;
-use crate::watch::domain::Watch;
+use crate::watch::domain::{Watch, WatchedTx};
 
 /// The rows of all transactions of these jobs, in order of position.
 pub(super) async fn of_jobs(db: impl PgExecutor<'_>, jobs: &[Uuid]) -> Result<Vec<PgRow>, Error> {
@@ -33,11 +33,12 @@ pub async fn insert_in(tx: &mut PgConnection, watches: &[(&Watch, usize)]) -> Re
         .bind(new().map(|(watch, ..)| watch.job.as_uuid()).collect::<Vec<_>>())
         .bind(new().map(|(.., new)| columns::round(new.round)).collect::<Vec<_>>())
         .bind(new().map(|(_, place, _)| position(place)).collect::<Result<Vec<_>, _>>()?)
-        .bind(new().map(|(.., new)| new.is_cancellation).collect::<Vec<_>>())
-        .bind(new().map(|(.., new)| new.nonce.map(signed)).collect::<Vec<_>>())
-        .bind(new().map(|(.., new)| new.expires_at).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.is_cancellation()).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.nonce().map(signed)).collect::<Vec<_>>())
+        .bind(new().map(|(.., new)| new.expires_at()).collect::<Vec<_>>())
         .bind(new().map(|(.., new)| signed(new.reference_block)).collect::<Vec<_>>())
         .bind(new().map(|(.., new)| new.proven).collect::<Vec<_>>())
+        .bind(new().map(|(watch, _, new)| own_effect(watch, new)).collect::<Result<Vec<_>, _>>()?)
         .execute(&mut *tx)
         .await;
     match done {
@@ -54,6 +55,12 @@ pub async fn insert_in(tx: &mut PgConnection, watches: &[(&Watch, usize)]) -> Re
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The effect that is stored with a transaction: none if it is that of its watch, or follows from being a cancellation.
+fn own_effect(watch: &Watch, new: &WatchedTx) -> Result<Option<serde_json::Value>, Error> {
+    let is_own = !new.is_cancellation() && new.effect != watch.effect;
+    is_own.then(|| row::effect_json(&new.effect)).transpose()
 }
 
 /// Moves the transactions of the present round of these watches into it, to be judged again.
@@ -148,9 +155,8 @@ pub async fn undo_in(
 pub struct Undecided {
     pub hash: TxHash,
     pub job: JobId,
-    pub is_cancellation: bool,
     pub block: BlockRef,
-    pub expected: Transfer,
+    pub effect: Effect,
 }
 
 /// A page of undecided transactions at or below a final block, beginning after `last`.
@@ -174,9 +180,8 @@ pub async fn undecided(
             Ok(Undecided {
                 hash: columns::hash(row, "hash")?,
                 job: columns::job(row)?,
-                is_cancellation: row.try_get("is_cancellation")?,
                 block: columns::block(row)?,
-                expected: row::effect(row)?,
+                effect: row::transaction_effect(row, &row::watch_effect(row)?)?,
             })
         })
         .collect()
