@@ -26,7 +26,7 @@ fn paying() -> Effect {
     Effect::Moves(Transfer { asset: AssetRef::Native, from, to, amount: RawAmount::ZERO })
 }
 
-fn cancelling() -> Effect {
+fn cancellation() -> Effect {
     Effect::Closes { sender: address(1) }
 }
 
@@ -171,7 +171,7 @@ fn only_positive_evidence_of_a_payment_settles() {
             EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
             | EffectCheck::WrongAmount { .. } => Some("reverted, parked"),
         };
-        let told = Outcome::of(&cancelling(), &check).map(|outcome| match outcome {
+        let told = Outcome::of(&cancellation(), &check).map(|outcome| match outcome {
             Outcome::Cancelled => "cancelled",
             Outcome::Failed { value_moved: true, .. } => "reverted, parked",
             Outcome::Paid | Outcome::Failed { value_moved: false, .. } => "wrong",
@@ -226,7 +226,7 @@ fn another_nonce_is_refused_while_the_round_is_open_and_for_ever_once_settled() 
 #[test]
 fn a_known_hash_cannot_change_its_meaning() {
     let mut watch = watch();
-    let changed = NewTransaction { effect: cancelling(), ..tx(hash(1), 7) };
+    let changed = NewTransaction { effect: cancellation(), ..tx(hash(1), 7) };
     assert_eq!(watch.add(&changed), Err(AddError::Differs { hash: hash(1), field: "is_cancellation" }));
     assert_eq!(watch.add(&tx(hash(1), 8)), Err(AddError::Differs { hash: hash(1), field: "nonce" }));
 }
