@@ -85,14 +85,9 @@ impl From<Error> for tonic::Status {
             Error::LeaseLost { .. } | Error::Conflict { .. } => {
                 refuse::aborted(refuse::reason::CONFLICT, text)
             }
-            Error::Database(_) | Error::Outbox(_) if error.retry() => refuse::unavailable(
-                refuse::reason::DEPENDENCY_UNAVAILABLE,
-                "the database is away",
-                Duration::from_secs(1),
-            ),
-            Error::Corrupt { .. } | Error::Database(_) | Error::Outbox(_) | Error::Chain(_) => {
-                refuse::internal(&error)
-            }
+            Error::Database(source) => service::database_status(&error, db::classify(source)),
+            Error::Outbox(source) => service::database_status(&error, source.fault()),
+            Error::Corrupt { .. } | Error::Chain(_) => refuse::internal(&error),
         }
     }
 }

@@ -34,7 +34,7 @@ use types::ChainName;
 
 use crate::chains::ChainApp;
 use crate::config::Config;
-use crate::delivery::Courier;
+use crate::delivery::MessageDelivery;
 use crate::rpc::ConfirmationRpc;
 use crate::watch::WatchApp;
 use crate::worker::{Gauges, LoopContext, supervisor};
@@ -63,9 +63,10 @@ impl service::Service for Confirmation {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let (config, pool) = (ctx.config(), ctx.pool());
         let waker = Waker::start(&pool);
-        let courier =
-            Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
-        let relay = Relay::new(db::dedicated_pool(&pool, 3), courier, RelayConfig::default());
+        let (execution, intent) =
+            (::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
+        let delivery = MessageDelivery::new(execution, intent);
+        let relay = Relay::new(db::dedicated_pool(&pool, 3), delivery, RelayConfig::default());
         ctx.spawn("outbox relay", {
             let waker = waker.clone();
             move |stop| async move {

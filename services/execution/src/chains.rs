@@ -24,12 +24,16 @@ pub enum ChainsError {
 }
 
 impl ChainsError {
+    pub fn fault(&self) -> db::Fault {
+        match self {
+            Self::Config { .. } => db::Fault::Permanent,
+            Self::Database(source) => db::classify(source),
+        }
+    }
+
     /// Whether it may be different later without anybody acting.
     pub fn retry(&self) -> bool {
-        match self {
-            Self::Config { .. } => false,
-            Self::Database(source) => db::classify(source).is_transient(),
-        }
+        self.fault().is_transient()
     }
 }
 

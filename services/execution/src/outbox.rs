@@ -8,7 +8,7 @@
 //! blocked that goes on.
 
 use chrono::{DateTime, Utc};
-use db::outbox::{self, Message, OutboxError, Traced};
+use db::outbox::{self, OutboxError, OutboxMessage};
 use prost::Message as _;
 use proto::confirmation::v1 as confirmation;
 use proto::intent::v1 as intent;
@@ -109,16 +109,14 @@ pub async fn tell_in(tx: &mut PgConnection, messages: &[Told]) -> Result<(), Out
     } else {
         DateTime::UNIX_EPOCH
     };
-    let payloads: Vec<Vec<u8>> = messages.iter().map(|told| told.content.bytes(now)).collect();
-    let traced: Vec<Traced<'_>> = messages
+    let messages: Vec<OutboxMessage> = messages
         .iter()
-        .zip(&payloads)
-        .map(|(told, payload)| Traced {
-            message: Message { aggregate: &told.aggregate, topic: told.topic, payload },
-            trace: told.trace.as_ref(),
+        .map(|told| OutboxMessage {
+            trace: told.trace.clone(),
+            ..OutboxMessage::new(told.aggregate.as_str(), told.topic, told.content.bytes(now))
         })
         .collect();
-    outbox::enqueue_many_in(tx, &traced).await
+    outbox::enqueue_many_in(tx, &messages).await
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use db::outbox::{self, Message};
+use db::outbox::{self, OutboxMessage};
 use payment::{BlockRef, Finding, Verdict};
 use prost::Message as _;
 use proto::payment::write_verdict;
@@ -16,7 +16,6 @@ use proto::time::timestamp;
 use proto::{execution::v1 as execution_pb, intent::v1 as intent_pb};
 use sqlx::PgConnection;
 use telemetry::propagation;
-use tracing::Instrument as _;
 use types::{JobId, TxHash};
 use uuid::Uuid;
 
@@ -171,21 +170,18 @@ async fn write_verdicts_in(
         let verdict = write_verdict(&Verdict { id, job: *job, at: now, finding });
         rows.push(VerdictRow { id, job: *job, round, kind, payload: verdict.encode_to_vec() });
         let request = execution_pb::RecordVerdictRequest { verdict: Some(verdict) };
-        messages.push((job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec(), span.clone()));
+        let trace = span.in_scope(propagation::current);
+        let message = OutboxMessage::new(job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec());
+        messages.push(message.in_trace(trace.clone()));
         if let Some(progress) = progress {
             // It has an aggregate of its own, so that intent and execution do not wait for each other.
             let aggregate = format!("withdrawal/{}", progress.withdrawal_id);
-            messages.push((aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec(), span));
+            let message = OutboxMessage::new(aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec());
+            messages.push(message.in_trace(trace));
         }
     }
     repo::insert_in(tx, &rows, now).await?;
-    // Always in the same order, so that two transactions cannot wait for each other's lanes.
-    messages.sort_by(|a, b| a.0.cmp(&b.0));
-    for (aggregate, topic, payload, span) in messages {
-        let message = Message { aggregate: &aggregate, topic, payload: &payload };
-        outbox::enqueue_in(&mut *tx, &message).instrument(span).await?;
-    }
-    Ok(())
+    Ok(outbox::enqueue_many_in(tx, &messages).await?)
 }
 
 /// The message to intent, which hears only that a withdrawal settled.

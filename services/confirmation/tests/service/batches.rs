@@ -37,7 +37,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let transaction = (0_u8..6, 7_u64..9, prop::bool::weighted(0.1));
     let request = (0_usize..3, amount, prop::collection::vec(transaction, 1..3));
     let requests = prop::collection::vec(request, 1..6).prop_map(Step::Requests);
-    let evidence = prop::collection::vec((0_usize..3, 0_u8..8, 0_u8..6, 1_u64..4), 1..5).prop_map(Step::Evidence);
+    let evidence =
+        prop::collection::vec((0_usize..3, 0_u8..8, 0_u8..6, 1_u64..4), 1..5).prop_map(Step::Evidence);
     prop::collection::vec(prop_oneof![2 => requests, 1 => evidence], 1..8)
 }
 
@@ -151,11 +152,13 @@ async fn a_random_batch_does_what_its_requests_and_evidence_do_one_by_one() {
             match step {
                 Step::Requests(requests) => {
                     let command = |(job, amount, transactions): &Request| {
-                        let transactions = transactions.iter().map(|(number, nonce, is_cancellation)| TxSpec {
-                            is_cancellation: *is_cancellation,
-                            ..TxSpec::at_nonce(hash(*number), *nonce)
-                        });
-                        let request = env::request(jobs[*job], env::native(to, *amount), transactions.collect());
+                        let transactions =
+                            transactions.iter().map(|(number, nonce, is_cancellation)| TxSpec {
+                                is_cancellation: *is_cancellation,
+                                ..TxSpec::at_nonce(hash(*number), *nonce)
+                            });
+                        let request =
+                            env::request(jobs[*job], env::native(to, *amount), transactions.collect());
                         PutCommand { request, trace: TraceContext::default() }
                     };
                     let commands: Vec<PutCommand> = requests.iter().map(command).collect();
@@ -168,7 +171,10 @@ async fn a_random_batch_does_what_its_requests_and_evidence_do_one_by_one() {
                         // Evidence is always about a transaction of the job.
                         let known = repo::find(&single.pool, jobs[*job]).await.unwrap();
                         if known.is_some_and(|known| known.watch.transaction(&hash(*number)).is_some()) {
-                            evidence.push(Evidence { job: jobs[*job], event: event(*kind, hash(*number), *block) });
+                            evidence.push(Evidence {
+                                job: jobs[*job],
+                                event: event(*kind, hash(*number), *block),
+                            });
                         }
                     }
                     for one in &evidence {

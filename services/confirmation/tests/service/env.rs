@@ -87,6 +87,18 @@ impl TxSpec {
     }
 }
 
+pub(crate) fn settings(node: String, depth: u32) -> Settings {
+    Settings {
+        name: chain_name(),
+        kind: AddressFormat::Evm,
+        network_id: 56,
+        nodes: vec![node],
+        depth,
+        stuck_after: None,
+        revision: 1,
+    }
+}
+
 pub(crate) fn chain_name() -> ChainName {
     "bsc".parse().unwrap()
 }
@@ -126,15 +138,7 @@ impl TestEnv {
         let db = testkit::postgres().await;
         let pool = db.pool().await;
         db::migrate::run(&pool, &confirmation::MIGRATOR).await.unwrap();
-        let settings = Settings {
-            name: chain_name(),
-            kind: AddressFormat::Evm,
-            network_id: 56,
-            nodes: vec![chain.url()],
-            depth,
-            stuck_after: None,
-            revision: 1,
-        };
+        let settings = settings(chain.url(), depth);
         let (watches, chains) = (WatchApp::new(pool.clone()), ChainApp::new(pool.clone()));
         let mut env = Self { chain, db, pool, watches, chains, settings };
         env.change_settings(|_| {}).await;

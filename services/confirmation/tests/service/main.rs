@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the lint's exception for tests does not reach what tests share")]
 
+mod batches;
 mod commands;
 mod env;
 mod load;

@@ -1,9 +1,10 @@
 //! Verdicts at depth: paid, reverted, cancelled, whichever transaction was mined.
 
+use payment::Effect;
 use proto::execution::v1::verdict::Finding;
 
 use crate::env::{
-    DEPTH, TestEnv, account, call_data, is_attested, native, stranger, tick, token_transfer,
+    DEPTH, TestEnv, TxSpec, account, call_data, is_attested, native, stranger, tick, token_transfer,
     two_empty_strings,
 };
 
@@ -102,6 +103,28 @@ async fn whichever_transaction_of_a_nonce_was_mined_counts() {
     };
     assert_eq!(settled.tx_hash, bumped.hash.to_string());
     assert_eq!(settled.gas_price, "3000000000", "fees are those of the receipt");
+}
+
+#[tokio::test]
+async fn a_bump_with_an_effect_of_its_own_is_judged_by_that_and_another_by_the_watch() {
+    let env = TestEnv::new().await;
+    let mut replica = env.replica("one");
+    for (nonce, own, expected) in [(0, true, "settled"), (1, false, "reverted")] {
+        let to = stranger();
+        let first = env.sign(nonce, to, 10, &[]).await;
+        // A native sweep that offers a higher fee moves less.
+        let bumped = env.sign_at(nonce, to, 7, 3_000_000_000).await;
+        let effect = own.then(|| Effect::Moves(native(to, 7)));
+        let bump = TxSpec { effect, ..bumped.watched() };
+        let job = env.put(native(to, 10), vec![first.watched(), bump]).await;
+        env.send(&bumped).await;
+        env.mine(u64::from(DEPTH) + 1).await;
+        tick(&mut replica).await;
+        assert_eq!(env.kinds(job).await, [expected]);
+        let watch = env.watches.get(job).await.unwrap().watch;
+        let effects = [Effect::Moves(native(to, 10)), effect.unwrap_or(Effect::Moves(native(to, 10)))];
+        assert_eq!(watch.transactions.iter().map(|tx| tx.effect).collect::<Vec<_>>(), effects);
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 use types::ChainName;
-use worker::{Tick, Ticked};
+use worker::{Tick, TickOutcome};
 
 use super::WorkError;
 use crate::wallet::Wallets;
@@ -46,12 +46,12 @@ impl BalanceWorker {
 impl Tick for BalanceWorker {
     type Error = WorkError;
 
-    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+    async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
         let due = self.last.is_none_or(|last| last.elapsed() >= self.every);
         if due || self.unread().await? {
             self.last = Some(Instant::now());
             self.wallets.refresh(&self.chain, &[]).await?;
         }
-        Ok(Ticked::Idle { next: None })
+        Ok(TickOutcome::Idle { next: None })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use types::ChainName;
-use worker::{Tick, Ticked};
+use worker::{Tick, TickOutcome};
 
 use super::WorkError;
 use crate::job::JobQueue;
@@ -62,10 +62,10 @@ impl Gauges {
 impl Tick for Gauges {
     type Error = WorkError;
 
-    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+    async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
         self.jobs().await?;
         self.lanes_and_queues().await?;
-        Ok(Ticked::Idle { next: None })
+        Ok(TickOutcome::Idle { next: None })
     }
 }
 

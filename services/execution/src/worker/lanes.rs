@@ -15,7 +15,7 @@ use db::Due;
 use payment::BindingKind;
 use sqlx::PgPool;
 use types::{Address, ChainName, JobId, Priority, RawAmount};
-use worker::{Tick, Ticked};
+use worker::{Tick, TickOutcome};
 
 use super::WorkError;
 use crate::chains::{ChainHandle, Chains};
@@ -111,13 +111,13 @@ impl LaneWorker {
 impl Tick for LaneWorker {
     type Error = WorkError;
 
-    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+    async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
         let Some(handle) = self.chains.get(&self.chain).await? else {
-            return Ok(Ticked::Idle { next: None });
+            return Ok(TickOutcome::Idle { next: None });
         };
         // Where no chain counts, there are no gaps.
         if handle.edge.binding_kind() == BindingKind::Window {
-            return Ok(Ticked::Idle { next: None });
+            return Ok(TickOutcome::Idle { next: None });
         }
         let format = handle.settings.kind.address_format();
         let busy: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
@@ -127,6 +127,6 @@ impl Tick for LaneWorker {
         for address in busy.iter().filter_map(|text| Address::parse(format, text).ok()) {
             self.look_at(address, &handle).await?;
         }
-        Ok(Ticked::Idle { next: None })
+        Ok(TickOutcome::Idle { next: None })
     }
 }

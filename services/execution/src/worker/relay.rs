@@ -1,12 +1,11 @@
 //! Delivers what execution has to tell: watches and chains to confirmation, progress and the catalogue to intent.
 
 use db::outbox::{Deliver, Delivery, DeliveryError};
-use prost::Message;
-use proto::confirmation::v1 as confirmation;
+use proto::confirmation::v1 as confirmation_pb;
 use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
-use proto::intent::v1 as intent;
+use proto::intent::v1 as intent_pb;
 use proto::intent::v1::progress_service_client::ProgressServiceClient;
-use tonic::{Code, Status};
+use service::delivery::{deliver, unknown_topic};
 
 use crate::outbox::{PUT_CATALOGUE_ENTRY, PUT_CHAIN, PUT_WATCH, RECORD_PROGRESS};
 
@@ -31,54 +30,38 @@ impl Deliver for Delivering {
     async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         match delivery.topic.as_str() {
             PUT_WATCH => {
-                let request: confirmation::PutWatchRequest = decode(delivery)?;
-                self.confirmation.clone().put_watch(request).await.map(drop).map_err(|status| judge(&status))
+                let mut client = self.confirmation.clone();
+                deliver(delivery, |request: confirmation_pb::PutWatchRequest| async move {
+                    client.put_watch(request).await
+                })
+                .await
+                .map(drop)
             }
             PUT_CHAIN => {
-                let request: confirmation::PutChainRequest = decode(delivery)?;
-                self.confirmation.clone().put_chain(request).await.map(drop).map_err(|status| judge(&status))
+                let mut client = self.confirmation.clone();
+                deliver(delivery, |request: confirmation_pb::PutChainRequest| async move {
+                    client.put_chain(request).await
+                })
+                .await
+                .map(drop)
             }
             PUT_CATALOGUE_ENTRY => {
-                let request: intent::PutCatalogueEntryRequest = decode(delivery)?;
-                self.intent
-                    .clone()
-                    .put_catalogue_entry(request)
-                    .await
-                    .map(drop)
-                    .map_err(|status| judge(&status))
+                let mut client = self.intent.clone();
+                deliver(delivery, |request: intent_pb::PutCatalogueEntryRequest| async move {
+                    client.put_catalogue_entry(request).await
+                })
+                .await
+                .map(drop)
             }
             RECORD_PROGRESS => {
-                let request: intent::RecordProgressRequest = decode(delivery)?;
-                self.intent.clone().record_progress(request).await.map(drop).map_err(|status| judge(&status))
+                let mut client = self.intent.clone();
+                deliver(delivery, |request: intent_pb::RecordProgressRequest| async move {
+                    client.record_progress(request).await
+                })
+                .await
+                .map(drop)
             }
-            other => Err(DeliveryError::Permanent(format!("nobody takes messages of topic {other:?}"))),
+            _ => Err(unknown_topic(delivery)),
         }
-    }
-}
-
-fn decode<M: Message + Default>(delivery: &Delivery) -> Result<M, DeliveryError> {
-    M::decode(delivery.payload.as_slice()).map_err(|error| DeliveryError::Permanent(error.to_string()))
-}
-
-/// Only what the receiver will refuse again for the same words is permanent: a watch that is given up is a payment nobody
-/// looks at, so doubt means another try.
-fn judge(status: &Status) -> DeliveryError {
-    let text = format!("{:?}: {}", status.code(), status.message());
-    match status.code() {
-        Code::InvalidArgument | Code::AlreadyExists | Code::OutOfRange => DeliveryError::Permanent(text),
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::DeadlineExceeded
-        | Code::NotFound
-        | Code::PermissionDenied
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss
-        | Code::Unauthenticated => DeliveryError::Transient(text),
     }
 }

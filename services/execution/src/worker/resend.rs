@@ -12,7 +12,7 @@ use payment::BindingKind;
 use sqlx::{PgPool, Row as _};
 use types::{Address, AttemptId, ChainName, JobId, TxHash};
 use uuid::Uuid;
-use worker::{Tick, Ticked};
+use worker::{Tick, TickOutcome};
 
 use super::reject::reject_in;
 use super::send::{note_sends_in, progress, unfunded};
@@ -164,9 +164,9 @@ impl ResendWorker {
 impl Tick for ResendWorker {
     type Error = WorkError;
 
-    async fn tick(&mut self) -> Result<Ticked, WorkError> {
+    async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
         let Some(handle) = self.chains.get(&self.chain).await? else {
-            return Ok(Ticked::Idle { next: None });
+            return Ok(TickOutcome::Idle { next: None });
         };
         let format = handle.settings.kind.address_format();
         let lanes: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
@@ -177,6 +177,6 @@ impl Tick for ResendWorker {
         for address in lanes.iter().filter_map(|text| Address::parse(format, text).ok()) {
             sent += self.look_at(address, &*handle.edge).await?;
         }
-        Ok(if sent > 0 { Ticked::Worked } else { Ticked::Idle { next: None } })
+        Ok(if sent > 0 { TickOutcome::Worked } else { TickOutcome::Idle { next: None } })
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use db::queue::NewJob;
 use db::{Due, Lease};
 use types::Address;
-use worker::{Checkpoints, Tick, Ticked};
+use worker::{Checkpoints, Tick, TickOutcome};
 
 use super::WorkError;
 use super::WorkerConfig;
@@ -247,11 +247,11 @@ impl WithdrawalWorker {
 impl Tick for WithdrawalWorker {
     type Error = WorkError;
 
-    async fn tick(&mut self) -> Result<Ticked, WorkError> {
-        let Some(bench) = self.bench().await? else { return Ok(Ticked::Idle { next: None }) };
+    async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
+        let Some(bench) = self.bench().await? else { return Ok(TickOutcome::Idle { next: None }) };
         let items = bench.claim(&self.owner).await?;
         if items.is_empty() {
-            return Ok(Ticked::Idle { next: self.queue.next_due(&bench.pool).await? });
+            return Ok(TickOutcome::Idle { next: self.queue.next_due(&bench.pool).await? });
         }
         let items = self.quarantine(&bench, items).await?;
         bench.checkpoints.pass("execution.after_claim").await;
@@ -261,7 +261,7 @@ impl Tick for WithdrawalWorker {
         // Whatever a step left aside, or an error left behind, is looked at again soon instead of when its lease ends.
         let returned = bench.give_back(&leases).await;
         outcome.and(returned)?;
-        Ok(Ticked::Worked)
+        Ok(TickOutcome::Worked)
     }
 }
 
