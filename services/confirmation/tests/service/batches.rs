@@ -103,7 +103,7 @@ impl Side {
             ),
             ("job_id, kind, tx_hash, block_number, block_hash, detail", "observations", "job_id, id"),
             ("job_id, round, kind", "verdicts", "job_id, round, kind"),
-            ("aggregate, topic, length(payload)", "outbox", "aggregate, id"),
+            ("aggregate, topic", "outbox", "aggregate, id"),
         ] {
             let sql = format!("SELECT ROW({columns})::text FROM {table} ORDER BY {order}");
             tables.push(sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&self.pool).await.unwrap());
