@@ -28,7 +28,7 @@ pub(crate) fn millis(span: Duration) -> i64 {
 }
 
 pub(crate) fn bytes(hash: &TxHash) -> Vec<u8> {
-    hash.0.to_vec()
+    hash.as_bytes().to_vec()
 }
 
 pub(crate) fn job(row: &PgRow) -> Result<JobId, Error> {
@@ -44,11 +44,11 @@ pub(crate) fn optional_number(row: &PgRow, column: &str) -> Result<Option<u64>, 
 }
 
 pub(crate) fn hash(row: &PgRow, column: &str) -> Result<TxHash, Error> {
-    Ok(TxHash(row.try_get(column)?))
+    Ok(TxHash::from(row.try_get::<[u8; 32], _>(column)?))
 }
 
 pub(crate) fn optional_hash(row: &PgRow, column: &str) -> Result<Option<TxHash>, Error> {
-    Ok(row.try_get::<Option<[u8; 32]>, _>(column)?.map(TxHash))
+    Ok(row.try_get::<Option<[u8; 32]>, _>(column)?.map(TxHash::from))
 }
 
 /// A block in the columns `<prefix>_number` and `<prefix>_hash`, which are both null or both there.
@@ -63,5 +63,5 @@ pub(crate) fn block(row: &PgRow) -> Result<BlockRef, Error> {
 }
 
 pub(crate) fn hashes(row: &PgRow, column: &str) -> Result<Vec<TxHash>, Error> {
-    Ok(row.try_get::<Vec<[u8; 32]>, _>(column)?.into_iter().map(TxHash).collect())
+    Ok(row.try_get::<Vec<[u8; 32]>, _>(column)?.into_iter().map(TxHash::from).collect())
 }

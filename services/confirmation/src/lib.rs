@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::delivery::MessageDelivery;
 use crate::rpc::ConfirmationRpc;
 use crate::watch::WatchApp;
-use crate::worker::{Gauges, LoopContext, supervisor};
+use crate::worker::{LoopContext, gauges, supervisor};
 
 pub use crate::error::Error;
 
@@ -74,9 +74,9 @@ impl service::Service for Confirmation {
                 Ok::<(), BoxError>(())
             }
         });
-        let gauges = Gauges::new(pool.clone());
+        let counted = pool.clone();
         ctx.spawn("gauges", move |stop| async move {
-            gauges.run(stop).await;
+            gauges::run(counted, stop).await;
             Ok::<(), BoxError>(())
         });
         if config.workers {

@@ -9,7 +9,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use ed25519_dalek::{Signer as _, SigningKey};
 use payment::{Finding, VoidProof};
-use types::{TxHash, void_message};
+use types::void_message;
 
 use crate::watch::Watch;
 
@@ -25,35 +25,24 @@ impl AttestationKey {
         self.0.verifying_key().to_bytes()
     }
 
-    /// Adds the proof to a finding that allows another attempt. A transaction that is known only from what the caller said
-    /// gets none.
-    pub(super) fn attest(&self, watch: &Watch, finding: Finding, at: DateTime<Utc>) -> Finding {
-        let prove = |void: &[TxHash]| {
-            watch.is_proven(void).then(|| VoidProof {
-                tx_hashes: void.to_vec(),
-                signature: self.0.sign(&void_message(watch.job, void, at.timestamp())).to_bytes().to_vec(),
-                attested_at: at,
-            })
-        };
-        match finding {
-            Finding::Reverted { inclusion, reason, value_moved: false, void, .. } => {
-                let proof = prove(&void);
-                Finding::Reverted { inclusion, reason, value_moved: false, void, proof }
-            }
-            Finding::Void { void, foreign, reason, .. } => {
-                let proof = prove(&void);
-                Finding::Void { void, foreign, reason, proof }
-            }
-            Finding::Cancelled { inclusion, void, .. } => {
-                let proof = prove(&void);
-                Finding::Cancelled { inclusion, void, proof }
-            }
+    /// Adds the proof to a finding that allows another attempt. Transactions that are known only from what the caller said
+    /// get none.
+    pub(super) fn attest(&self, watch: &Watch, finding: &mut Finding, at: DateTime<Utc>) {
+        let (void, proof) = match finding {
+            Finding::Reverted { value_moved: false, void, proof, .. }
+            | Finding::Void { void, proof, .. }
+            | Finding::Cancelled { void, proof, .. } => (void, proof),
             Finding::Settled(_)
             | Finding::Reverted { value_moved: true, .. }
             | Finding::Stuck { .. }
             | Finding::Reopened { .. }
-            | Finding::Contradicted { .. } => finding,
-        }
+            | Finding::Contradicted { .. } => return,
+        };
+        *proof = watch.is_proven(void).then(|| VoidProof {
+            tx_hashes: void.clone(),
+            signature: self.0.sign(&void_message(watch.job, void, at.timestamp())).to_bytes().to_vec(),
+            attested_at: at,
+        });
     }
 }
 

@@ -5,5 +5,5 @@ pub mod record;
 pub mod repo;
 
 pub use attestation::AttestationKey;
-pub use record::{Evidence, Recorded};
+pub use record::Evidence;
 pub use repo::{Observation, ObservationKind, StoredObservation};

@@ -39,90 +39,66 @@ impl From<Sighting> for Evidence {
     }
 }
 
-/// What was found, by job.
-#[derive(Debug, Default)]
-pub struct Recorded {
-    pub findings: Vec<(JobId, &'static str)>,
-}
-
-impl Recorded {
-    pub fn count(&self, kind: &str) -> usize {
-        self.findings.iter().filter(|(_, found)| *found == kind).count()
-    }
-}
-
+/// Returns the names of what was found.
 pub async fn record_in(
     tx: &mut PgConnection,
     key: &AttestationKey,
     now: DateTime<Utc>,
     evidence: Vec<Evidence>,
-) -> Result<Recorded, Error> {
+) -> Result<Vec<&'static str>, Error> {
     let mut by_job: BTreeMap<JobId, Vec<Event>> = BTreeMap::new();
     for Evidence { job, event } in evidence {
         by_job.entry(job).or_default().push(event);
     }
     let jobs: Vec<JobId> = by_job.keys().copied().collect();
     if jobs.is_empty() {
-        return Ok(Recorded::default());
+        return Ok(Vec::new());
     }
-    let mut changes = EventChanges::default();
-    let mut changed = Vec::new();
+    let (mut changed, mut observations) = (Vec::new(), Vec::new());
     for mut stored in watches::load_in(tx, &jobs).await? {
         let events = by_job.remove(&stored.watch.job).unwrap_or_default();
-        if changes.apply(&mut stored, events) {
-            changed.push(stored);
+        if let Some(findings) = apply(&mut stored, events, &mut observations) {
+            changed.push((stored, findings));
         }
     }
     let saves: Vec<ChangedWatch<'_>> =
-        changed.iter().map(|stored| ChangedWatch { stored, renewed: false }).collect();
+        changed.iter().map(|(stored, _)| ChangedWatch { stored, renewed: false }).collect();
     watches::save_in(tx, &saves).await?;
-    repo::observe_in(tx, &changes.observations).await?;
-    write_verdicts_in(tx, key, now, &changed, &changes.findings).await?;
-    Ok(Recorded { findings: changes.findings.iter().map(|(job, finding)| (*job, finding.name())).collect() })
+    repo::observe_in(tx, &observations).await?;
+    write_verdicts_in(tx, key, now, &changed).await?;
+    Ok(changed.iter().flat_map(|(_, findings)| findings.iter().map(Finding::name)).collect())
 }
 
-#[derive(Default)]
-struct EventChanges {
-    findings: Vec<(JobId, Finding)>,
-    observations: Vec<Observation>,
-}
-
-impl EventChanges {
-    /// Returns whether the watch must be saved.
-    fn apply(&mut self, stored: &mut StoredWatch, events: Vec<Event>) -> bool {
-        let job = stored.watch.job;
-        let mut changed = false;
-        for event in events {
-            let (kind, tx, block, detail) = describe(&event);
-            match stored.watch.apply(event) {
-                Ok(Applied::AlreadyApplied) => continue,
-                Ok(Applied::Step(finding)) => {
-                    stored.delayed_reason.clear();
-                    self.findings.extend(finding.map(|finding| (job, finding)));
-                    self.observations.push(Observation { job, kind, tx, block, detail });
-                }
-                // Evidence that contradicts the state decides nothing. It is shown as the reason of the delay until it resolves.
-                Err(illegal) => {
-                    if stored.delayed_reason == illegal.to_string() {
-                        continue;
-                    }
-                    tracing::error!(%job, error = %illegal, detail, "contradictory evidence; no verdict");
-                    metrics::counter!("bursar_confirmation_contradictory_evidence_total").increment(1);
-                    stored.delayed_reason = illegal.to_string();
-                    let detail = format!("{illegal}: {detail}");
-                    self.observations.push(Observation {
-                        job,
-                        kind: ObservationKind::Delayed,
-                        tx,
-                        block,
-                        detail,
-                    });
-                }
+/// Applies events in the order given and returns the findings, or `None` if nothing changed.
+fn apply(
+    stored: &mut StoredWatch,
+    events: Vec<Event>,
+    observations: &mut Vec<Observation>,
+) -> Option<Vec<Finding>> {
+    let job = stored.watch.job;
+    let mut findings = None;
+    for event in events {
+        let (kind, tx, block, detail) = describe(&event);
+        match stored.watch.apply(event) {
+            Ok(Applied::AlreadyApplied) => {}
+            Ok(Applied::Step(finding)) => {
+                stored.delayed_reason.clear();
+                findings.get_or_insert_with(Vec::new).extend(finding);
+                observations.push(Observation { job, kind, tx, block, detail });
             }
-            changed = true;
+            // Evidence that contradicts the state decides nothing. It is shown as the reason of the delay until it resolves.
+            Err(illegal) if stored.delayed_reason == illegal.to_string() => {}
+            Err(illegal) => {
+                tracing::error!(%job, error = %illegal, detail, "contradictory evidence; no verdict");
+                metrics::counter!("bursar_confirmation_contradictory_evidence_total").increment(1);
+                stored.delayed_reason = illegal.to_string();
+                findings.get_or_insert_with(Vec::new);
+                let detail = format!("{illegal}: {detail}");
+                observations.push(Observation { job, kind: ObservationKind::Delayed, tx, block, detail });
+            }
         }
-        changed
     }
+    findings
 }
 
 fn describe(event: &Event) -> (ObservationKind, Option<TxHash>, Option<BlockRef>, String) {
@@ -147,28 +123,21 @@ async fn write_verdicts_in(
     tx: &mut PgConnection,
     key: &AttestationKey,
     now: DateTime<Utc>,
-    changed: &[StoredWatch],
-    findings: &[(JobId, Finding)],
+    changed: &[(StoredWatch, Vec<Finding>)],
 ) -> Result<(), Error> {
-    if findings.is_empty() {
-        return Ok(());
-    }
-    let by_job: BTreeMap<JobId, &StoredWatch> =
-        changed.iter().map(|stored| (stored.watch.job, stored)).collect();
-    let mut rows = Vec::with_capacity(findings.len());
-    let mut messages = Vec::with_capacity(findings.len());
-    for (job, finding) in findings {
-        let Some(stored) = by_job.get(job) else { continue };
-        let id = Uuid::now_v7();
-        let finding = key.attest(&stored.watch, finding.clone(), now);
+    let (mut rows, mut messages) = (Vec::new(), Vec::new());
+    let found = changed.iter().flat_map(|(stored, findings)| findings.iter().map(move |it| (stored, it)));
+    for (stored, finding) in found {
+        let (id, job, mut finding) = (Uuid::now_v7(), stored.watch.job, finding.clone());
+        key.attest(&stored.watch, &mut finding, now);
         let (round, kind) = (stored.watch.round, finding.name());
         // The log line and the messages belong to the trace of the request that began the watch.
         let span = tracing::info_span!("confirmation.verdict", %job, kind);
         propagation::attach(&stored.trace, &span);
         span.in_scope(|| report(stored, &finding, now));
         let progress = progress(&stored.watch, &finding, now);
-        let verdict = write_verdict(&Verdict { id, job: *job, at: now, finding });
-        rows.push(VerdictRow { id, job: *job, round, kind, payload: verdict.encode_to_vec() });
+        let verdict = write_verdict(&Verdict { id, job, at: now, finding });
+        rows.push(VerdictRow { id, job, round, kind, payload: verdict.encode_to_vec() });
         let request = execution_pb::RecordVerdictRequest { verdict: Some(verdict) };
         let trace = span.in_scope(propagation::current);
         let message = OutboxMessage::new(job.to_string(), topic::RECORD_VERDICT, request.encode_to_vec());
@@ -179,6 +148,9 @@ async fn write_verdicts_in(
             let message = OutboxMessage::new(aggregate, topic::RECORD_PROGRESS, progress.encode_to_vec());
             messages.push(message.in_trace(trace));
         }
+    }
+    if rows.is_empty() {
+        return Ok(());
     }
     repo::insert_in(tx, &rows, now).await?;
     Ok(outbox::enqueue_many_in(tx, &messages).await?)

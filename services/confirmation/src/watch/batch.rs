@@ -16,7 +16,7 @@ use types::{ChainName, JobId};
 
 use super::add::Added;
 use super::app::PutWatch;
-use super::domain::{State, Watch};
+use super::domain::Watch;
 use super::repo::{self, ChangedWatch, StoredWatch, transactions};
 use crate::error::Error;
 use crate::verdict::{Observation, ObservationKind, repo as verdicts};
@@ -65,7 +65,9 @@ pub async fn put_batch(
     let mut tx = db::begin(pool).await?;
     let mut blanks: BTreeMap<JobId, (Watch, &TraceContext)> = BTreeMap::new();
     for PutCommand { request, trace } in commands {
-        blanks.entry(request.job).or_insert_with(|| (blank(request), trace));
+        let PutWatch { job, withdrawal, chain, effect, .. } = request;
+        let blank = || (Watch::new(*job, *withdrawal, chain.clone(), *effect), trace);
+        blanks.entry(*job).or_insert_with(blank);
     }
     let jobs: Vec<JobId> = blanks.keys().copied().collect();
     let mut begun = repo::insert_in(&mut tx, &blanks.into_values().collect::<Vec<_>>()).await?;
@@ -84,20 +86,6 @@ pub async fn put_batch(
     tx.commit().await?;
     commands.iter().for_each(|_| crash_point("confirmation.after_watch"));
     Ok(outcomes)
-}
-
-fn blank(request: &PutWatch) -> Watch {
-    Watch {
-        job: request.job,
-        withdrawal: request.withdrawal,
-        chain: request.chain.clone(),
-        effect: request.effect,
-        transactions: Vec::new(),
-        round: 1,
-        state: State::Waiting,
-        contradicted: false,
-        since_block: 0,
-    }
 }
 
 /// A watch, and what requests changed of it so far.

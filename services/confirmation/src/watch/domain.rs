@@ -200,6 +200,22 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// A watch without transactions.
+    pub fn new(job: JobId, withdrawal: Option<WithdrawalId>, chain: ChainName, effect: Effect) -> Self {
+        let (round, state) = (1, State::Waiting);
+        Self {
+            job,
+            withdrawal,
+            chain,
+            effect,
+            transactions: Vec::new(),
+            round,
+            state,
+            contradicted: false,
+            since_block: 0,
+        }
+    }
+
     pub fn status(&self) -> Status {
         match self.state {
             State::Waiting => Status::Waiting,

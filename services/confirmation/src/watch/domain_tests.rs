@@ -10,7 +10,7 @@ fn address(byte: u8) -> Address {
 }
 
 fn hash(byte: u8) -> TxHash {
-    TxHash([byte; 32])
+    TxHash::from([byte; 32])
 }
 
 fn block(number: u64) -> BlockRef {
@@ -42,17 +42,7 @@ fn tx(hash: TxHash, nonce: u64) -> NewTransaction {
 
 /// A job with transactions 1 and 2 at nonce 7, nothing seen.
 fn watch() -> Watch {
-    let mut watch = Watch {
-        job: JobId::new(),
-        withdrawal: None,
-        chain: "bsc".parse().unwrap(),
-        effect: paying(),
-        transactions: Vec::new(),
-        round: 1,
-        state: State::Waiting,
-        contradicted: false,
-        since_block: 0,
-    };
+    let mut watch = Watch::new(JobId::new(), None, "bsc".parse().unwrap(), paying());
     for byte in [1, 2] {
         assert_eq!(watch.add(&tx(hash(byte), 7)), Ok(Added::ToOpenRound));
     }

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 
 use chain::{ChainEdge, HeadRing};
 use sqlx::PgPool;
-use types::ChainName;
 
 use super::leased::{FencedTx, Leased};
 use crate::chains::Settings;
 use crate::config::Follow;
 use crate::error::Error;
 use crate::heads::{self, Lease, NodeStatus};
-use crate::verdict::record::{self, Recorded};
-use crate::verdict::{AttestationKey, Evidence};
+use crate::verdict::{AttestationKey, Evidence, record};
 
 /// How often the nodes' heads are stored while nothing is wrong with them.
 const NODES_EVERY: Duration = Duration::from_secs(2);
@@ -57,10 +55,6 @@ impl ChainLoop {
         metrics::counter!("bursar_confirmation_disagreements_total", "chain" => chain.clone()).increment(0);
         metrics::counter!("bursar_confirmation_loop_errors_total", "chain" => chain).increment(0);
         Self { context, settings, edge, leased: None, lease: None }
-    }
-
-    pub fn chain(&self) -> &ChainName {
-        &self.settings.name
     }
 
     /// Takes over new settings and the edge made from them. What is known of the chain stays.
@@ -160,15 +154,18 @@ impl ChainLoop {
         }
     }
 
+    /// Begins a transaction that proves the lease.
     pub(super) async fn begin(&self, leased: &Leased) -> Result<FencedTx, Error> {
-        leased.begin(&self.context.pool).await
+        let mut tx = db::begin(&self.context.pool).await?;
+        let fence = leased.lease.fence_in(&mut tx).await?;
+        Ok(FencedTx { tx, fence })
     }
 
     pub(super) async fn record_in(
         &self,
         tx: &mut FencedTx,
         evidence: Vec<Evidence>,
-    ) -> Result<Recorded, Error> {
+    ) -> Result<Vec<&'static str>, Error> {
         let now = tx.now();
         record::record_in(tx.connection(), &self.context.key, now, evidence).await
     }

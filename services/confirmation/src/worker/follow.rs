@@ -11,9 +11,9 @@ use payment::BlockRef;
 use telemetry::crash_point;
 use types::TxHash;
 
-use super::as_gauge;
 use super::chain_loop::ChainLoop;
 use super::leased::Leased;
+use super::{as_gauge, count};
 use crate::error::Error;
 use crate::heads::repo as heads;
 use crate::verdict::Evidence;
@@ -143,7 +143,7 @@ impl ChainLoop {
         let undone = undone.into_iter().map(|(job, block)| Evidence { job, event: Event::Undone { block } });
         let evidence: Vec<Evidence> = undone.chain(seen.into_iter().map(Evidence::from)).collect();
         let has_evidence = !evidence.is_empty();
-        let recorded = self.record_in(&mut tx, evidence).await?;
+        let findings = self.record_in(&mut tx, evidence).await?;
         heads::save_ring_in(tx.connection(), chain, ring, changes.from).await?;
         if has_evidence {
             crash_point("confirmation.before_sighting");
@@ -153,7 +153,7 @@ impl ChainLoop {
             crash_point("confirmation.after_sighting");
         }
         if !changes.undone.is_empty() {
-            let (blocks, reopened) = (changes.undone.len(), recorded.count("reopened"));
+            let (blocks, reopened) = (changes.undone.len(), count(&findings, "reopened"));
             tracing::warn!(%chain, blocks, reopened, "reorganisation");
             metrics::counter!("bursar_confirmation_reorgs_total", "chain" => chain.to_string()).increment(1);
             metrics::histogram!("bursar_confirmation_reorg_blocks", "chain" => chain.to_string())

@@ -8,7 +8,7 @@ use std::time::Instant;
 use chain::{Head, HeadRing};
 use chrono::{DateTime, Utc};
 use payment::BlockRef;
-use sqlx::{PgConnection, PgPool, PgTransaction};
+use sqlx::{PgConnection, PgTransaction};
 use types::JobId;
 
 use crate::error::Error;
@@ -66,13 +66,6 @@ impl Leased {
         leased
     }
 
-    /// Begins a transaction that proves the lease.
-    pub(super) async fn begin(&self, pool: &PgPool) -> Result<FencedTx, Error> {
-        let mut tx = db::begin(pool).await?;
-        let fence = self.lease.fence_in(&mut tx).await?;
-        Ok(FencedTx { tx, fence })
-    }
-
     /// Takes over what a proof of the lease found.
     pub(super) fn note(&mut self, fence: Fence) {
         self.final_block = fence.final_block;
@@ -95,8 +88,8 @@ impl Leased {
 /// A transaction that has proven the lease, and therefore holds it until the commit.
 #[derive(Debug)]
 pub(super) struct FencedTx {
-    tx: PgTransaction<'static>,
-    fence: Fence,
+    pub(super) tx: PgTransaction<'static>,
+    pub(super) fence: Fence,
 }
 
 impl FencedTx {

@@ -16,7 +16,7 @@
 mod chain_loop;
 mod edge;
 mod follow;
-mod gauges;
+pub mod gauges;
 mod leased;
 mod lookup;
 mod settle;
@@ -25,7 +25,10 @@ mod void;
 
 pub use chain_loop::{ChainLoop, LoopContext, TickOutcome};
 pub use edge::build as build_edge;
-pub use gauges::Gauges;
+
+fn count(findings: &[&str], name: &str) -> usize {
+    findings.iter().filter(|found| **found == name).count()
+}
 
 /// Gauges are floating point; block numbers fit exactly for as long as anybody will look.
 fn as_gauge(number: u64) -> f64 {

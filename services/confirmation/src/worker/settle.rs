@@ -11,9 +11,9 @@ use payment::BlockRef;
 use telemetry::crash_point;
 use types::{JobId, TxHash};
 
-use super::as_gauge;
 use super::chain_loop::ChainLoop;
 use super::leased::Leased;
+use super::{as_gauge, count};
 use crate::error::Error;
 use crate::heads::repo as heads;
 use crate::verdict::Evidence;
@@ -152,12 +152,12 @@ impl ChainLoop {
                 Evidence { job, event: Event::Overturned { reason } }
             })
             .collect();
-        let recorded = self.record_in(&mut tx, gone).await?;
+        let findings = self.record_in(&mut tx, gone).await?;
         heads::halt_in(tx.connection(), chain, &reason).await?;
         heads::save_final_in(tx.connection(), chain, BlockRef::from(*as_of)).await?;
         tx.commit(leased).await?;
         (leased.halted, leased.final_block) = (true, Some(BlockRef::from(*as_of)));
-        tracing::error!(%chain, reason, contradicted = recorded.count("contradicted"), "chain halted");
+        tracing::error!(%chain, reason, contradicted = count(&findings, "contradicted"), "chain halted");
         Ok(true)
     }
 
@@ -176,8 +176,8 @@ impl ChainLoop {
         transactions::finalize_in(tx.connection(), chain, &finals).await?;
         transactions::clear_blocks_in(tx.connection(), chain, &gone).await?;
         schedule::set_delayed_in(tx.connection(), chain, &delayed).await?;
-        let recorded = self.record_in(&mut tx, events).await?;
-        let contradicted = recorded.count("contradicted");
+        let findings = self.record_in(&mut tx, events).await?;
+        let contradicted = count(&findings, "contradicted");
         if contradicted > 0 {
             let reason = format!("{contradicted} transactions landed that had been ruled out");
             heads::halt_in(tx.connection(), chain, &reason).await?;

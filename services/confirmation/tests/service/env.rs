@@ -223,6 +223,14 @@ impl TestEnv {
         job
     }
 
+    /// A watched native payment of 5, and its receiver.
+    pub(crate) async fn payment(&self, nonce: u64) -> (JobId, Signed, Address) {
+        let to = stranger();
+        let signed = self.sign(nonce, to, 5, &[]).await;
+        let job = self.put(native(to, 5), vec![signed.watched()]).await;
+        (job, signed, to)
+    }
+
     pub(crate) async fn extend(
         &self,
         job: JobId,

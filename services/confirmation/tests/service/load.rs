@@ -16,7 +16,7 @@ async fn wait_in_vain(env: &TestEnv, first: u64) {
     for number in 0..WAITING {
         let mut hash = [0xee; 32];
         hash[..8].copy_from_slice(&number.to_be_bytes());
-        env.put(native(stranger(), 5), vec![TxSpec::at_nonce(TxHash(hash), first + number)]).await;
+        env.put(native(stranger(), 5), vec![TxSpec::at_nonce(TxHash::from(hash), first + number)]).await;
     }
 }
 
@@ -26,9 +26,8 @@ async fn a_block_full_of_payments_is_settled_in_one_look() {
     let mut replica = env.replica("one");
     let mut jobs = Vec::new();
     for nonce in 0..PAID {
-        let to = stranger();
-        let paid = env.sign(nonce, to, 5, &[]).await;
-        jobs.push(env.put(native(to, 5), vec![paid.watched()]).await);
+        let (job, paid, _) = env.payment(nonce).await;
+        jobs.push(job);
         env.send(&paid).await;
     }
     wait_in_vain(&env, PAID).await;

@@ -25,9 +25,7 @@ impl TwoNodes {
 async fn a_node_without_the_receipt_delays_the_verdict_and_says_so() {
     let TwoNodes { env, second } = TwoNodes::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(Value::Null)));
     second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(Value::Null)));
     env.send(&paid).await;
@@ -48,9 +46,7 @@ async fn a_node_without_the_receipt_delays_the_verdict_and_says_so() {
 async fn a_node_with_another_final_block_delays_the_verdict() {
     let TwoNodes { env, second } = TwoNodes::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     tick(&mut replica).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 1).await;
@@ -125,9 +121,7 @@ fn made_up(signed: &Signed, block: &Value, to: &str) -> (Value, Value) {
 async fn a_node_that_is_away_delays_the_verdict_and_shows() {
     let TwoNodes { env, second } = TwoNodes::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, to) = env.payment(0).await;
     tick(&mut replica).await;
     second.refuse().await;
     env.send(&paid).await;
@@ -161,9 +155,7 @@ async fn a_node_of_another_chain_is_refused_and_shown() {
     let url = other.url();
     env.change_settings(|settings| settings.nodes.push(url)).await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 1).await;
     tick(&mut replica).await;
@@ -178,9 +170,7 @@ async fn a_node_of_another_chain_is_refused_and_shown() {
 async fn a_node_on_a_chain_of_its_own_halts_nothing() {
     let mut env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(2).await;
     tick(&mut replica).await;

@@ -13,9 +13,7 @@ use crate::env::{DEPTH, TestEnv, account, native, stranger, tick};
 async fn a_reorg_below_the_depth_reopens_and_the_payment_settles_once_at_its_new_height() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH)).await;
     tick(&mut replica).await;
@@ -46,9 +44,7 @@ async fn a_reorg_below_the_depth_reopens_and_the_payment_settles_once_at_its_new
 async fn a_reorg_that_moves_a_payment_between_two_looks_settles_it_once() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(1).await;
     tick(&mut replica).await;
@@ -64,9 +60,7 @@ async fn a_reorg_that_moves_a_payment_between_two_looks_settles_it_once() {
 async fn a_reorg_beyond_the_depth_contradicts_and_halts_until_a_person_has_looked() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 3).await;
     tick(&mut replica).await;
@@ -100,9 +94,7 @@ async fn a_reorg_beyond_the_depth_contradicts_and_halts_until_a_person_has_looke
 async fn a_reorg_that_a_restarted_replica_finds_reopens_too() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(2).await;
     tick(&mut replica).await;
@@ -120,9 +112,7 @@ async fn a_payment_whose_block_was_undone_unseen_waits_again_though_a_pool_still
     let url = node.url();
     env.change_settings(|settings| settings.nodes = vec![url]).await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, to) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(1).await;
     tick(&mut replica).await;
@@ -153,9 +143,7 @@ async fn a_reorg_deeper_than_everything_remembered_halts_and_contradicts_what_it
     let short =
         Follow { ring_blocks: 6, retry: Duration::ZERO, void_check: Duration::ZERO, ..Follow::default() };
     let mut replica = env.replica_with("one", short);
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 2).await;
     tick(&mut replica).await;
@@ -170,9 +158,7 @@ async fn a_reorg_deeper_than_everything_remembered_halts_and_contradicts_what_it
 async fn a_foreign_transaction_that_is_undone_after_it_was_final_contradicts_the_void() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let ours = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![ours.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     env.send(&env.sign(0, stranger(), 1, &[]).await).await;
     env.mine(u64::from(DEPTH) + 1).await;
     tick(&mut replica).await;

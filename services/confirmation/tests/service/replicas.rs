@@ -4,7 +4,7 @@ use confirmation::Error;
 use confirmation::worker::TickOutcome;
 use testkit::{FaultProxy, Hold, Rule, Upset};
 
-use crate::env::{DEPTH, TestEnv, native, stranger, tick, tick_until};
+use crate::env::{DEPTH, TestEnv, tick, tick_until};
 
 #[tokio::test]
 async fn two_replicas_give_one_verdict() {
@@ -12,9 +12,8 @@ async fn two_replicas_give_one_verdict() {
     let (mut one, mut two) = (env.replica("one"), env.replica("two"));
     let mut jobs = Vec::new();
     for nonce in 0..20 {
-        let to = stranger();
-        let paid = env.sign(nonce, to, 5, &[]).await;
-        jobs.push(env.put(native(to, 5), vec![paid.watched()]).await);
+        let (job, paid, _) = env.payment(nonce).await;
+        jobs.push(job);
         env.send(&paid).await;
     }
     env.mine(u64::from(DEPTH) + 1).await;
@@ -32,9 +31,7 @@ async fn two_replicas_give_one_verdict() {
 async fn a_replica_that_was_paused_past_its_lease_writes_nothing() {
     let env = TestEnv::new().await;
     let mut paused = env.replica("paused");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     tick(&mut paused).await;
     let mut other = env.replica("other");
     assert_eq!(other.tick().await.unwrap(), TickOutcome::NotOurs);
@@ -87,9 +84,7 @@ async fn a_restarted_process_does_not_wait_for_its_own_lease() {
 async fn a_database_that_cut_all_sessions_loses_nothing() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 1).await;
     env.db.cut_sessions().await;

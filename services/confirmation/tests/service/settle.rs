@@ -12,9 +12,7 @@ use crate::env::{
 async fn a_native_payment_settles_at_depth_and_not_before() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     tick(&mut replica).await;
     assert_eq!(env.status(job).await, "waiting");
 
@@ -194,9 +192,7 @@ async fn what_happened_while_nobody_looked_is_read_afterwards() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
     tick(&mut replica).await;
-    let to = stranger();
-    let paid = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![paid.watched()]).await;
+    let (job, paid, _) = env.payment(0).await;
     tick(&mut replica).await;
     replica.release().await.unwrap();
     env.send(&paid).await;

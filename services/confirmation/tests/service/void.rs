@@ -150,9 +150,7 @@ async fn a_nonce_that_was_used_long_before_the_watch_began_is_void() {
     env.send(&foreign).await;
     env.mine(300).await;
     tick(&mut replica).await;
-    let to = stranger();
-    let ours = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![ours.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     for _ in 0..8 {
         tick(&mut replica).await;
     }
@@ -166,9 +164,8 @@ async fn every_nonce_a_foreign_wallet_used_is_found_one_after_the_other() {
     let mut replica = env.replica("one");
     let mut jobs = Vec::new();
     for nonce in 0..4 {
-        let to = stranger();
-        let ours = env.sign(nonce, to, 5, &[]).await;
-        jobs.push(env.put(native(to, 5), vec![ours.watched()]).await);
+        let (job, _, _) = env.payment(nonce).await;
+        jobs.push(job);
     }
     for nonce in 0..3 {
         env.send(&env.sign(nonce, stranger(), 1, &[]).await).await;
@@ -190,9 +187,7 @@ async fn a_foreign_transaction_of_which_nobody_tells_what_it_did_proves_nothing(
     let url = node.url();
     env.change_settings(|settings| settings.nodes = vec![url]).await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let ours = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![ours.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     tick(&mut replica).await;
     env.send(&env.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     env.mine(u64::from(DEPTH) + 1).await;
@@ -226,9 +221,7 @@ async fn a_payment_that_a_token_took_its_fee_from_is_never_called_foreign() {
 async fn a_nonce_in_doubt_does_not_keep_those_above_it_from_being_asked_about() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let first = env.sign(0, to, 5, &[]).await;
-    let doubted = env.put(native(to, 5), vec![first.watched()]).await;
+    let (doubted, _, to) = env.payment(0).await;
     let second = env.sign(1, to, 6, &[]).await;
     let void = env.put(native(to, 6), vec![second.watched()]).await;
     let third = env.sign(2, to, 7, &[]).await;
@@ -285,9 +278,7 @@ async fn nothing_is_void_while_a_node_lags() {
     let nodes = vec![env.chain.url(), lagging.url()];
     env.change_settings(|settings| settings.nodes = nodes).await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let ours = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![ours.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     tick(&mut replica).await;
     // From here on the second node knows no block at all beyond its own view.
     lagging.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(serde_json::Value::Null)));
@@ -307,9 +298,7 @@ async fn nothing_is_void_while_a_node_lags() {
 async fn a_missing_receipt_is_never_evidence() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let never_sent = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![never_sent.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     for _ in 0..10 {
         env.mine(20).await;
         tick(&mut replica).await;
@@ -325,11 +314,9 @@ async fn nonces_that_stay_open_do_not_keep_others_from_being_looked_at() {
     // More senders than one look asks about, all older and all undecided.
     for _ in 0..70 {
         let effect = payment::Transfer { from: stranger(), ..native(stranger(), 5) };
-        env.put(effect, vec![TxSpec::at_nonce(types::TxHash(unique()), 0)]).await;
+        env.put(effect, vec![TxSpec::at_nonce(types::TxHash::from(unique()), 0)]).await;
     }
-    let to = stranger();
-    let ours = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![ours.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     env.send(&env.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     env.mine(u64::from(DEPTH) + 1).await;
     for _ in 0..4 {

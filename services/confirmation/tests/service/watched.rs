@@ -1,6 +1,6 @@
-//! What operators watch: the gauges read off the database, whoever follows the chains.
+//! What operators watch: the gauges that are read from the database, whoever follows the chains.
 
-use confirmation::worker::Gauges;
+use confirmation::worker::gauges;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::env::TestEnv;
@@ -11,9 +11,8 @@ async fn gauges_are_kept_without_a_loop_over_the_chain() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let _here = metrics::set_default_local_recorder(&recorder);
     let env = TestEnv::new().await;
-    let gauges = Gauges::new(env.pool.clone());
     let shown = async |series: &str| {
-        gauges.tick().await.unwrap();
+        gauges::tick(&env.pool).await.unwrap();
         let text = recorder.handle().render();
         text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok())
     };

@@ -30,9 +30,7 @@ async fn the_same_watch_twice_and_at_once_is_one_watch() {
 #[tokio::test]
 async fn a_job_cannot_be_watched_for_something_else() {
     let env = TestEnv::new().await;
-    let to = stranger();
-    let signed = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![signed.watched()]).await;
+    let (job, signed, to) = env.payment(0).await;
     for (effect, field) in
         [(native(to, 6), "effect.amount_raw"), (native(stranger(), 5), "effect.to_address")]
     {
@@ -52,9 +50,7 @@ async fn a_watch_that_waits_too_long_is_reported_again_and_again_and_never_ended
     let mut env = TestEnv::new().await;
     env.change_settings(|settings| settings.stuck_after = Some(HOUR)).await;
     let mut replica = env.replica("one");
-    let to = stranger();
-    let signed = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![signed.watched()]).await;
+    let (job, signed, _) = env.payment(0).await;
     tick(&mut replica).await;
     for notices in 0..3 {
         assert_eq!(env.kinds(job).await.len(), notices);
@@ -99,9 +95,8 @@ async fn lists_go_on_where_the_page_before_ended() {
     let env = TestEnv::new().await;
     let mut jobs = Vec::new();
     for nonce in 0..7 {
-        let to = stranger();
-        let signed = env.sign(nonce, to, 5, &[]).await;
-        jobs.push(env.put(native(to, 5), vec![signed.watched()]).await);
+        let (job, _, _) = env.payment(nonce).await;
+        jobs.push(job);
     }
     let mut query =
         WatchQuery { chain: Some(chain_name()), statuses: vec![Status::Waiting], after: None, size: 3 };
@@ -124,9 +119,7 @@ async fn lists_go_on_where_the_page_before_ended() {
 #[tokio::test]
 async fn the_tables_refuse_a_second_end_even_if_the_code_would_not() {
     let env = TestEnv::new().await;
-    let to = stranger();
-    let signed = env.sign(0, to, 5, &[]).await;
-    let job = env.put(native(to, 5), vec![signed.watched()]).await;
+    let (job, _, _) = env.payment(0).await;
     let insert = |kind: &'static str, round: i32| {
         sqlx::query(
             "INSERT INTO verdicts (id, job_id, round, kind, payload, at) VALUES ($1, $2, $3, $4, '', now())",

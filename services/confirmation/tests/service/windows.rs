@@ -141,7 +141,7 @@ async fn post(http: &reqwest::Client, devnet: &Devnet, path: &str, body: Value) 
 async fn a_window_that_closed_without_it_is_void_and_signed_for() {
     let env = TronEnv::start().await;
     let mut replica = env.replica(Duration::from_secs(20));
-    let hash = TxHash([7; 32]);
+    let hash = TxHash::from([7; 32]);
     let job = env.watch(hash).await;
     // The expiration is behind the newest block, and not yet behind a solid one.
     env.produce(10 + SOLID_LAG - 1).await;
@@ -159,7 +159,7 @@ async fn a_window_that_closed_without_it_is_void_and_signed_for() {
 async fn whichever_node_cannot_show_the_window_is_named_and_nothing_is_void() {
     let env = TronEnv::start().await;
     let mut replica = env.replica(Duration::from_secs(20));
-    let job = env.watch(TxHash([8; 32])).await;
+    let job = env.watch(TxHash::from([8; 32])).await;
     env.produce(40).await;
     for node in 0..NODES {
         for (change, back) in [
@@ -182,7 +182,7 @@ async fn whichever_node_cannot_show_the_window_is_named_and_nothing_is_void() {
 #[tokio::test]
 async fn nodes_slower_than_the_lease_delay_a_verdict_and_do_not_prevent_it() {
     let env = TronEnv::start().await;
-    let job = env.watch(TxHash([9; 32])).await;
+    let job = env.watch(TxHash::from([9; 32])).await;
     env.produce(40).await;
     env.admin(
         "fault",

@@ -48,11 +48,11 @@ pub async fn page(pool: &PgPool, query: &WatchQuery) -> Result<WatchPage, Error>
 }
 
 /// The open watches of one chain in one status.
-#[derive(Debug)]
+#[derive(Debug, sqlx::FromRow)]
 pub struct OpenWatches {
     pub chain: String,
     pub status: String,
-    pub is_halted: bool,
+    pub halted: bool,
     pub count: f64,
     pub oldest_seconds: f64,
     pub delayed: f64,
@@ -60,17 +60,5 @@ pub struct OpenWatches {
 
 /// A row for every chain and open status, also where there are none.
 pub async fn open_watches(pool: &PgPool) -> Result<Vec<OpenWatches>, Error> {
-    let rows = sqlx::query(include_str!("../../../queries/watch_gauges.sql")).fetch_all(pool).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(OpenWatches {
-                chain: row.try_get("chain")?,
-                status: row.try_get("status")?,
-                is_halted: row.try_get("halted")?,
-                count: row.try_get("count")?,
-                oldest_seconds: row.try_get("oldest_seconds")?,
-                delayed: row.try_get("delayed")?,
-            })
-        })
-        .collect()
+    Ok(sqlx::query_as(include_str!("../../../queries/watch_gauges.sql")).fetch_all(pool).await?)
 }

@@ -12,7 +12,7 @@ pub mod transactions;
 
 use std::collections::HashSet;
 
-use payment::{BlockRef, Effect};
+use payment::{BlockRef, Effect, Transfer};
 use serde::Serialize as _;
 use sqlx::{PgConnection, PgPool};
 use telemetry::propagation::TraceContext;
@@ -53,49 +53,32 @@ pub async fn insert_in(
         traces.push(trace.map_err(|error| Error::corrupt("trace context", error))?);
     }
     let each = || watches.iter().map(|(watch, _)| watch);
-    let effects: Vec<EffectColumns> =
-        each().map(|watch| EffectColumns::of(&watch.effect)).collect::<Result<_, _>>()?;
+    let effects = each().map(|watch| effect_columns(&watch.effect)).collect::<Result<Vec<_>, _>>()?;
     let inserted: Vec<Uuid> = sqlx::query_scalar(include_str!("../../../queries/watch_insert.sql"))
         .bind(each().map(|watch| watch.job.as_uuid()).collect::<Vec<_>>())
         .bind(each().map(|watch| watch.withdrawal.map(|id| id.as_uuid())).collect::<Vec<_>>())
         .bind(each().map(|watch| watch.chain.as_str()).collect::<Vec<_>>())
         .bind(each().map(|watch| watch.effect.sender().to_string()).collect::<Vec<_>>())
-        .bind(effects.iter().map(|effect| effect.to.to_string()).collect::<Vec<_>>())
-        .bind(effects.iter().map(|effect| effect.amount.to_string()).collect::<Vec<_>>())
-        .bind(effects.iter().map(|effect| effect.contract.map(|it| it.to_string())).collect::<Vec<_>>())
+        .bind(effects.iter().map(|(to, ..)| to.to_string()).collect::<Vec<_>>())
+        .bind(effects.iter().map(|(_, amount, ..)| amount.to_string()).collect::<Vec<_>>())
+        .bind(effects.iter().map(|(.., contract, _)| contract.map(|it| it.to_string())).collect::<Vec<_>>())
         .bind(traces)
-        .bind(effects.into_iter().map(|effect| effect.other).collect::<Vec<_>>())
+        .bind(effects.into_iter().map(|(.., other)| other).collect::<Vec<_>>())
         .fetch_all(tx)
         .await?;
     Ok(inserted.into_iter().map(JobId::from_uuid).collect())
 }
 
-/// An effect in the columns of a watch, which can describe a transfer. Any other effect is stored in addition.
-struct EffectColumns {
-    to: Address,
-    amount: RawAmount,
-    contract: Option<Address>,
-    other: Option<serde_json::Value>,
-}
+/// Receiver, amount and contract of a transfer, which the columns of a watch can describe, or any other effect as JSON.
+type EffectColumns = (Address, RawAmount, Option<Address>, Option<serde_json::Value>);
 
-impl EffectColumns {
-    fn of(effect: &Effect) -> Result<Self, Error> {
-        let other = || row::effect_json(effect).map(Some);
-        Ok(match *effect {
-            Effect::Moves(transfer) => Self {
-                to: transfer.to,
-                amount: transfer.amount,
-                contract: transfer.asset.contract(),
-                other: None,
-            },
-            Effect::Closes { sender } => {
-                Self { to: sender, amount: RawAmount::ZERO, contract: None, other: other()? }
-            }
-            Effect::Succeeds { contract, .. } => {
-                Self { to: contract, amount: RawAmount::ZERO, contract: None, other: other()? }
-            }
-        })
-    }
+fn effect_columns(effect: &Effect) -> Result<EffectColumns, Error> {
+    Ok(match *effect {
+        Effect::Moves(Transfer { to, amount, asset, .. }) => (to, amount, asset.contract(), None),
+        Effect::Closes { sender: to } | Effect::Succeeds { contract: to, .. } => {
+            (to, RawAmount::ZERO, None, Some(row::effect_json(effect)?))
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -109,17 +92,17 @@ pub struct ChangedWatch<'a> {
 pub async fn save_in(tx: &mut PgConnection, changed: &[ChangedWatch<'_>]) -> Result<(), Error> {
     let Some(first) = changed.first() else { return Ok(()) };
     let each = || changed.iter().map(|change| change.stored);
-    let states: Vec<StateColumns> = each().map(|stored| StateColumns::of(&stored.watch.state)).collect();
+    let states: Vec<_> = each().map(|stored| state_columns(&stored.watch.state)).collect();
     let done = sqlx::query(include_str!("../../../queries/watch_save.sql"))
         .bind(each().map(|stored| stored.watch.job.as_uuid()).collect::<Vec<_>>())
         .bind(each().map(|stored| stored.version).collect::<Vec<_>>())
         .bind(each().map(|stored| columns::round(stored.watch.round)).collect::<Vec<_>>())
         .bind(each().map(|stored| stored.watch.nonce().map(signed)).collect::<Vec<_>>())
         .bind(each().map(|stored| stored.watch.status().into()).collect::<Vec<&'static str>>())
-        .bind(states.iter().map(|state| state.tx.as_ref().map(bytes)).collect::<Vec<_>>())
-        .bind(states.iter().map(|state| state.block.map(|block| signed(block.number))).collect::<Vec<_>>())
-        .bind(states.iter().map(|state| state.block.map(|block| bytes(&block.hash))).collect::<Vec<_>>())
-        .bind(states.iter().map(|state| state.value_moved).collect::<Vec<_>>())
+        .bind(states.iter().map(|(tx, ..)| tx.as_ref().map(bytes)).collect::<Vec<_>>())
+        .bind(states.iter().map(|(_, block, _)| block.map(|block| signed(block.number))).collect::<Vec<_>>())
+        .bind(states.iter().map(|(_, block, _)| block.map(|block| bytes(&block.hash))).collect::<Vec<_>>())
+        .bind(states.iter().map(|(.., value_moved)| *value_moved).collect::<Vec<_>>())
         .bind(each().map(|stored| stored.delayed_reason.as_str()).collect::<Vec<_>>())
         .bind(each().map(|stored| stored.watch.contradicted).collect::<Vec<_>>())
         .bind(changed.iter().map(|change| change.renewed).collect::<Vec<_>>())
@@ -128,26 +111,18 @@ pub async fn save_in(tx: &mut PgConnection, changed: &[ChangedWatch<'_>]) -> Res
     db::cas::expect_rows(done, changed.len()).map_err(|_| Error::Conflict { job: first.stored.watch.job })
 }
 
-struct StateColumns {
-    tx: Option<TxHash>,
-    block: Option<BlockRef>,
-    value_moved: Option<bool>,
-}
-
-impl StateColumns {
-    fn of(state: &State) -> Self {
-        let (tx, block, value_moved) = match *state {
-            State::Waiting => (None, None, None),
-            State::Included { tx, block }
-            | State::Ended(Ending::Settled { tx, block } | Ending::Cancelled { tx, block }) => {
-                (Some(tx), Some(block), None)
-            }
-            State::Ended(Ending::Reverted { tx, block, value_moved }) => {
-                (Some(tx), Some(block), Some(value_moved))
-            }
-            State::Ended(Ending::Void { foreign, block }) => (foreign, Some(block), None),
-        };
-        Self { tx, block, value_moved }
+/// The transaction, the block and whether value moved, as far as the state has them.
+fn state_columns(state: &State) -> (Option<TxHash>, Option<BlockRef>, Option<bool>) {
+    match *state {
+        State::Waiting => (None, None, None),
+        State::Included { tx, block }
+        | State::Ended(Ending::Settled { tx, block } | Ending::Cancelled { tx, block }) => {
+            (Some(tx), Some(block), None)
+        }
+        State::Ended(Ending::Reverted { tx, block, value_moved }) => {
+            (Some(tx), Some(block), Some(value_moved))
+        }
+        State::Ended(Ending::Void { foreign, block }) => (foreign, Some(block), None),
     }
 }
 
