@@ -18,23 +18,13 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use payment::{BlockRef, Closing, Cost, Effect, Finding, Inclusion};
+use strum::{Display, EnumString, IntoStaticStr};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
 
 use super::outcome::Outcome;
 
 /// A watch's state without its data, as it is stored, listed and shown.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    strum::Display,
-    strum::EnumString,
-    strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Status {
     Waiting,
@@ -124,6 +114,7 @@ pub fn ends_round(finding: &Finding) -> bool {
 
 /// What an event did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "a value is read at once and never kept")]
 pub enum Applied {
     /// The finding is what execution must hear of. Its proof is added by whoever holds the attestation key.
     Step(Option<Finding>),

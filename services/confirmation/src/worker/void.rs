@@ -123,8 +123,7 @@ impl ChainLoop {
         let mut tx = self.begin(leased).await?;
         let chain = &self.settings.name;
         schedule::note_open_in(tx.connection(), chain, watch.effect.sender(), nonce, as_of.number).await?;
-        tx.commit(leased).await?;
-        Ok(())
+        tx.commit(leased).await
     }
 
     /// Returns whether the round was closed.
@@ -200,7 +199,7 @@ impl ChainLoop {
         hash: TxHash,
         as_of: &Head,
     ) -> Result<Option<String>, Error> {
-        // Its own effect is expected of every transaction of the round; a cancellation pays nothing.
+        // It may have the effect of any transaction of the round, except that of a cancellation, which pays nothing.
         let mut effects = vec![watch.effect];
         for tx in watch.present().filter(|tx| !tx.is_cancellation()) {
             if !effects.contains(&tx.effect) {
@@ -208,9 +207,8 @@ impl ChainLoop {
             }
         }
         let claims: Vec<Claim> = effects.into_iter().map(|effect| Claim { hash, effect }).collect();
-        let statuses = self.query(leased, self.edge.settlements(&claims, as_of)).await?;
-        let doubts = claims.iter().zip(statuses).map(|(claim, status)| doubt(claim, status));
-        Ok(doubts.into_iter().flatten().next())
+        let mut statuses = self.query(leased, self.edge.settlements(&claims, as_of)).await?.into_iter();
+        Ok(claims.iter().find_map(|claim| doubt(claim, statuses.next())))
     }
 
     async fn close(&self, leased: &mut Leased, watch: &Watch, event: Event) -> Result<bool, Error> {
@@ -239,15 +237,14 @@ impl ChainLoop {
     async fn delay(&self, leased: &mut Leased, job: JobId, reason: String) -> Result<(), Error> {
         let mut tx = self.begin(leased).await?;
         schedule::set_delayed_in(tx.connection(), &self.settings.name, &[(job, reason)]).await?;
-        tx.commit(leased).await?;
-        Ok(())
+        tx.commit(leased).await
     }
 }
 
 /// Why a foreign transaction may have had the effect of ours.
-fn doubt(claim: &Claim, status: Agreement<TxStatus>) -> Option<String> {
+fn doubt(claim: &Claim, status: Option<Agreement<TxStatus>>) -> Option<String> {
     let Claim { hash, effect } = claim;
-    let Agreement::Agreed { value: TxStatus::Settled(settlement), .. } = status else {
+    let Some(Agreement::Agreed { value: TxStatus::Settled(settlement), .. }) = status else {
         return Some(format!("nodes do not agree on what {hash} does, which is final at the same nonce"));
     };
     let is_token = matches!(effect, Effect::Moves(transfer) if transfer.asset != AssetRef::Native);

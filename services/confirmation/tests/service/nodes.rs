@@ -81,7 +81,7 @@ async fn a_receipt_that_one_node_made_up_settles_nothing() {
     }
     assert!(env.kinds(job).await.is_empty());
     assert!(env.delayed(job).await.contains("disagree"), "{}", env.delayed(job).await);
-    // Once the lie ends, the watch waits as if it had never been told.
+    // Once the lie ends, the watch waits as before.
     second.pass().await;
     env.mine(1).await;
     tick(&mut replica).await;
@@ -135,8 +135,8 @@ async fn a_node_that_is_away_delays_the_verdict_and_shows() {
     }
     for job in [job, fresh] {
         assert!(env.kinds(job).await.is_empty());
-        let told = env.delayed(job).await;
-        assert!(told.contains("1 of 2 nodes needed") && told.contains(&second.url()), "{told:?}");
+        let reason = env.delayed(job).await;
+        assert!(reason.contains("1 of 2 nodes needed") && reason.contains(&second.url()), "{reason:?}");
     }
     let status = env.chains.statuses().await.unwrap().remove(0);
     let problems: Vec<&str> = status.nodes.iter().map(|node| node.problem.as_str()).collect();
@@ -187,9 +187,9 @@ async fn a_node_on_a_chain_of_its_own_halts_nothing() {
         tick(&mut replica).await;
         assert_eq!(env.halted().await, None);
         // Where both chains began in the same second their first block is the same, and the stray looks like a reorganisation,
-        // which is told; it decides nothing.
-        let told = env.kinds(job).await;
-        assert!(told.iter().all(|kind| *kind == "reopened"), "{told:?}");
+        // which is reported and decides nothing.
+        let kinds = env.kinds(job).await;
+        assert!(kinds.iter().all(|kind| *kind == "reopened"), "{kinds:?}");
     }
     env.change_settings(|settings| {
         settings.nodes.pop();

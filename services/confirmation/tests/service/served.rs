@@ -1,4 +1,4 @@
-//! The whole service: gRPC in, loops by themselves, messages out, through crashes of either side.
+//! The whole service: requests, loops and messages, through restarts of either side.
 
 use std::sync::{Arc, Mutex};
 
@@ -112,7 +112,7 @@ fn put_watch(job: JobId, to: &str, signed: &Signed) -> pb::PutWatchRequest {
 }
 
 #[tokio::test]
-async fn a_payment_is_watched_settled_and_told_to_both() {
+async fn a_payment_is_watched_settled_and_reported_to_both() {
     let service = ServiceEnv::new().await;
     let running = service.start().await;
     let mut execution = service.client(&running, &service.execution_key);
@@ -123,7 +123,7 @@ async fn a_payment_is_watched_settled_and_told_to_both() {
     execution.put_watch(request.clone()).await.unwrap();
     service.env.send(&paid).await;
     service.env.mine(u64::from(DEPTH) + 1).await;
-    testkit::wait_for("both were told", PATIENCE, || async {
+    testkit::wait_for("both messages", PATIENCE, || async {
         let inbox = service.inbox.lock().unwrap();
         inbox.verdicts.len() == 1 && inbox.progress.len() == 1
     })
@@ -213,7 +213,7 @@ async fn a_replica_takes_over_when_the_other_dies() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_told_all_at_once() {
+async fn what_is_wrong_with_a_request_is_reported_all_at_once() {
     let service = ServiceEnv::new().await;
     let running = service.start().await;
     let mut execution = service.client(&running, &service.execution_key);
@@ -289,7 +289,7 @@ async fn older_settings_of_a_chain_are_ignored_and_newer_ones_followed() {
 }
 
 #[tokio::test]
-async fn a_foreign_transaction_is_told_as_void() {
+async fn a_foreign_transaction_is_reported_as_void() {
     let service = ServiceEnv::new().await;
     let running = service.start().await;
     let mut execution = service.client(&running, &service.execution_key);
@@ -298,7 +298,7 @@ async fn a_foreign_transaction_is_told_as_void() {
     execution.put_watch(put_watch(job, &to.to_string(), &ours)).await.unwrap();
     service.env.send(&service.env.sign(0, stranger(), 1, &[]).await).await;
     service.env.mine(u64::from(DEPTH) + 1).await;
-    testkit::wait_for("told", PATIENCE, || async { !service.kinds().is_empty() }).await;
+    testkit::wait_for("the verdict", PATIENCE, || async { !service.kinds().is_empty() }).await;
     let inbox = service.inbox.lock().unwrap();
     let (verdict, _) = inbox.verdicts.values().next().unwrap();
     assert!(matches!(verdict.finding, Some(Finding::Void(_))), "{verdict:?}");

@@ -2,6 +2,7 @@
 
 use confirmation::Error;
 use confirmation::watch::AddError;
+use payment::Effect;
 use proto::execution::v1::verdict::Finding;
 use testkit::{FaultProxy, Rule, Upset};
 
@@ -44,7 +45,7 @@ async fn a_foreign_transaction_makes_all_of_a_round_void_only_when_final() {
 }
 
 #[tokio::test]
-async fn our_own_bump_that_was_mined_before_it_was_told_is_never_called_foreign() {
+async fn our_own_bump_that_was_mined_before_it_was_registered_is_never_called_foreign() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
     let to = stranger();
@@ -67,7 +68,22 @@ async fn our_own_bump_that_was_mined_before_it_was_told_is_never_called_foreign(
 }
 
 #[tokio::test]
-async fn a_cancellation_that_was_told_after_it_ended_the_round_as_void_is_judged_again() {
+async fn a_foreign_transaction_with_the_effect_of_a_registered_bump_proves_nothing_void() {
+    let env = TestEnv::new().await;
+    let mut replica = env.replica("one");
+    let to = stranger();
+    let (first, bumped) = (env.sign(0, to, 10, &[]).await, env.sign_at(0, to, 7, 3_000_000_000).await);
+    let bump = TxSpec { effect: Some(Effect::Moves(native(to, 7))), ..bumped.watched() };
+    let job = env.put(native(to, 10), vec![first.watched(), bump]).await;
+    env.send(&env.sign_at(0, to, 7, 4_000_000_000).await).await;
+    env.mine(u64::from(DEPTH) + 1).await;
+    tick_until("it says so", &mut replica, async || env.delayed(job).await.contains("has made the payment"))
+        .await;
+    assert!(env.kinds(job).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_cancellation_that_was_registered_after_it_ended_the_round_as_void_is_judged_again() {
     let env = TestEnv::new().await;
     let mut replica = env.replica("one");
     let to = stranger();
@@ -91,7 +107,7 @@ async fn a_cancellation_that_was_told_after_it_ended_the_round_as_void_is_judged
 }
 
 #[tokio::test]
-async fn a_bump_that_is_told_after_the_first_bytes_reverted_is_ruled_out_with_them() {
+async fn a_bump_that_is_registered_after_the_first_bytes_reverted_is_ruled_out_with_them() {
     let env = TestEnv::new().await;
     let token = env.token("Token", &two_empty_strings()).await;
     let mut replica = env.replica("one");
@@ -123,7 +139,10 @@ async fn nothing_is_attested_on_the_callers_word() {
     tick_until("it is void", &mut replica, async || !env.kinds(job).await.is_empty()).await;
     let [Finding::Void(void)] = &env.verdicts(job).await[..] else { panic!("{:?}", env.kinds(job).await) };
     assert_eq!(void.tx_hashes.len(), 2);
-    assert!(void.attestation.is_empty() && void.attested_at.is_none(), "one of them is hearsay");
+    assert!(
+        void.attestation.is_empty() && void.attested_at.is_none(),
+        "one of them is only what the caller said"
+    );
 }
 
 #[tokio::test]
@@ -205,10 +224,10 @@ async fn a_payment_that_a_token_took_its_fee_from_is_never_called_foreign() {
     let token = env.token("FeeToken", &[]).await;
     let mut replica = env.replica("one");
     let (to, data) = (stranger(), |to| call_data("a9059cbb", to, 1_000));
-    let told = env.sign(0, token, 0, &data(to)).await;
-    let untold = env.sign(0, token, 0, &[data(to), vec![0]].concat()).await;
-    let job = env.put(token_transfer(token, to, 1_000), vec![told.watched()]).await;
-    env.send(&untold).await;
+    let registered = env.sign(0, token, 0, &data(to)).await;
+    let unregistered = env.sign(0, token, 0, &[data(to), vec![0]].concat()).await;
+    let job = env.put(token_transfer(token, to, 1_000), vec![registered.watched()]).await;
+    env.send(&unregistered).await;
     env.mine(u64::from(DEPTH) + 1).await;
     tick_until("it says so", &mut replica, async || {
         env.delayed(job).await.contains("has brought the receiver 990")
@@ -226,7 +245,7 @@ async fn a_nonce_in_doubt_does_not_keep_those_above_it_from_being_asked_about() 
     let void = env.put(native(to, 6), vec![second.watched()]).await;
     let third = env.sign(2, to, 7, &[]).await;
     let open = env.put(native(to, 7), vec![third.watched()]).await;
-    // The first one's payment, of which nobody has told; and somebody else's.
+    // The first one's payment, which nobody registered, and a foreign one.
     env.send(&env.sign_at(0, to, 5, 3_000_000_000).await).await;
     env.send(&env.sign(1, stranger(), 1, &[]).await).await;
     env.mine(u64::from(DEPTH) + 1).await;

@@ -80,8 +80,8 @@ async fn what_nothing_can_ever_rule_out_says_so_instead_of_being_reported_for_ev
     for _ in 0..2 {
         env.age(job).await;
         tick(&mut replica).await;
-        let told = env.delayed(job).await;
-        assert!(told.contains("neither its nonce nor an expiration is known"), "{told:?}");
+        let reason = env.delayed(job).await;
+        assert!(reason.contains("neither its nonce nor an expiration is known"), "{reason:?}");
     }
     assert!(env.kinds(job).await.is_empty(), "there is nothing that execution could do");
     env.send(&signed).await;

@@ -169,8 +169,8 @@ async fn whichever_node_cannot_show_the_window_is_named_and_nothing_is_void() {
             env.admin("node", change.clone()).await;
             tick(&mut replica).await;
             assert_eq!(env.status(job).await, "waiting", "{change}");
-            let (told, name) = (env.delayed(job).await, env.devnet.url(node));
-            assert!(told.contains(&name), "{change}: {told:?} does not name {name}");
+            let (reason, name) = (env.delayed(job).await, env.devnet.url(node));
+            assert!(reason.contains(&name), "{change}: {reason:?} does not name {name}");
             env.admin("node", back).await;
             sqlx::query("UPDATE watches SET delayed_reason = ''").execute(&env.pool).await.unwrap();
         }
