@@ -4,10 +4,10 @@ WITH message AS (
         AS m (aggregate, message_id, topic, payload, trace)
 ), lane AS (
     INSERT INTO outbox_lane (aggregate, receiver, last_id, due_at)
-    -- A lane stays with whoever its first message was for: the order within it comes first.
+    -- A lane stays with the receiver of its first message, because order within a lane comes first.
     SELECT aggregate, split_part(topic, '.', 1), nextval('outbox_id'), statement_timestamp() FROM message
     ORDER BY aggregate
-    -- The number is drawn anew here, under the row's lock: among writers of one aggregate numbers follow commits.
+    -- The number is drawn again here, under the row's lock, so that the numbers of an aggregate follow its commits.
     ON CONFLICT (aggregate) DO UPDATE SET last_id = nextval('outbox_id')
     RETURNING
         aggregate, last_id,

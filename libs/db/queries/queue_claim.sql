@@ -1,7 +1,7 @@
 -- $1 queue, $2 ranks (most urgent first), $3 and $4 where to start in each, $5 how many, $6 owner, $7 lease in milliseconds
 --
 -- Arguments are wrapped in SELECT to keep them from the planner. If it saw them, a plan for just these would look cheaper
--- than one for all, and it would plan anew for every claim, which takes longer than the claim.
+-- than one for all, and it would plan again for every claim, which takes longer than the claim.
 WITH taken AS (
     DELETE FROM job_ready
     -- By physical address: the rows are locked below, in this very statement, and cannot move.

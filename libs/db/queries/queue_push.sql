@@ -11,7 +11,7 @@ WITH pushed AS (
 SELECT
     count(*) FILTER (WHERE fresh) AS fresh,
     -- NOTIFY makes commits queue up behind each other, on the whole server, until their flush is done. So it is sent only
-    -- when somebody sleeps, which sleepers show by a shared lock on the queue's name.
+    -- when somebody waits, which waiting processes announce by a shared lock on the queue's name.
     CASE
         WHEN NOT coalesce(bool_or(due), false) THEN NULL
         WHEN pg_try_advisory_lock(1114993267, hashtext($1)) THEN pg_advisory_unlock(1114993267, hashtext($1))::text

@@ -1,6 +1,6 @@
 //! Compare-and-set: an update names the state it expects, and zero rows is a conflict.
 //!
-//! Owns only the judgement of the row count. It never retries: whoever lost must read again and decide anew.
+//! Owns only the check of the row count. It never retries: after a conflict the caller must read again and decide again.
 
 use sqlx::postgres::PgQueryResult;
 
@@ -21,7 +21,7 @@ pub fn expect_one(result: PgQueryResult) -> Result<(), Conflict> {
     }
 }
 
-/// As many rows as asked for were changed, or it is a conflict.
+/// Exactly the expected number of rows was changed, or it is a conflict.
 pub fn expect_rows(result: PgQueryResult, expected: usize) -> Result<(), Conflict> {
     match result.rows_affected() {
         rows if u64::try_from(expected) == Ok(rows) => Ok(()),

@@ -28,7 +28,6 @@ pub enum Fault {
 
 impl Fault {
     /// Whether the same statement may succeed later without anybody changing it.
-    #[must_use]
     pub const fn is_transient(self) -> bool {
         match self {
             Self::ConnectionLost
@@ -56,7 +55,6 @@ pub enum DbError {
 }
 
 impl DbError {
-    #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::Url(_) => Fault::Permanent,
@@ -65,14 +63,12 @@ impl DbError {
         }
     }
 
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.fault().is_transient()
     }
 }
 
 /// The kind of trouble behind a driver error.
-#[must_use]
 pub fn classify(error: &sqlx::Error) -> Fault {
     use sqlx::Error as E;
     match error {
@@ -105,7 +101,7 @@ fn classify_code(code: &str) -> Fault {
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" => Fault::Unavailable,
         "40001" | "40P01" | "55P03" => Fault::Contention,
         "57014" | "25P03" | "25P04" => Fault::TimedOut,
-        // I/O error on the server's disk: the operator's to mend, and it passes.
+        // I/O error on the server's disk: an operator repairs it, and then it passes.
         "58030" => Fault::Exhausted,
         _ => match code.get(..2) {
             Some("08") => Fault::ConnectionLost,
@@ -120,7 +116,6 @@ fn classify_code(code: &str) -> Fault {
 }
 
 /// The exact name of the violated constraint, for matching.
-#[must_use]
 pub fn constraint(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error().and_then(|inner| inner.constraint())
 }

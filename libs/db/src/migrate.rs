@@ -62,7 +62,6 @@ pub enum MigrationError {
 
 impl MigrationError {
     /// Whether running again may succeed without anybody changing anything.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connection(source) | Self::Failed { source, .. } => crate::classify(source).is_transient(),

@@ -12,8 +12,8 @@ use tracing::Instrument as _;
 
 use crate::error::{DbError, connect_reason};
 
-/// A connection that rested longer than this is asked for a sign of life before it is handed out. Busy ones are not:
-/// that would be a second round trip for each statement.
+/// A connection that was idle for longer is pinged before it is handed out. A busy one is not, because that would be a second
+/// round trip for each statement.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
 /// How to reach a database. `Debug` leaves out the url, which holds the password.
@@ -34,7 +34,6 @@ pub struct DatabaseConfig {
 
 impl DatabaseConfig {
     /// The settings that fit a service, for the given address.
-    #[must_use]
     pub fn new(url: impl Into<String>, application_name: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -52,10 +51,8 @@ impl DatabaseConfig {
         Ok(options.application_name(&self.application_name).options([
             ("statement_timeout", self.statement_timeout_ms.to_string()),
             ("idle_in_transaction_session_timeout", self.idle_in_transaction_timeout_ms.to_string()),
-            // Queue tables are empty one moment and large the next. A plan cached while one was empty reads the whole
-            // table, and keeps doing so until the next vacuum; every query of a service has an index to go by.
-            ("enable_seqscan", "off".to_owned()),
-            // The penalty that keeps full scans away would otherwise make cheap statements look worth compiling.
+            // The statements of a service are short. Where the planner overestimates one, compiling it would take longer
+            // than running it.
             ("jit", "off".to_owned()),
         ]))
     }
@@ -120,7 +117,7 @@ impl fmt::Display for Target {
 pub async fn connect(config: &DatabaseConfig) -> Result<PgPool, DbError> {
     let options = config.options()?;
     let target = || Box::new(Target::of(&options));
-    // Not through the pool: it would try again until its time is up and then know only that time was up.
+    // Not through the pool, which would retry until its time is up and then report only that.
     let limit = Duration::from_millis(config.acquire_timeout_ms);
     let mut first = tokio::time::timeout(limit, PgConnection::connect_with(&options))
         .await
@@ -131,7 +128,7 @@ pub async fn connect(config: &DatabaseConfig) -> Result<PgPool, DbError> {
         reason: connect_reason(&source),
         source,
     })?;
-    // The server notices either way; a failed goodbye is no failed start.
+    // The server notices either way, so a failed close does not fail the start.
     let _ = first.close().await;
     tracing::info!(database = %Target::of(&options), max_connections = config.max_connections, "database connected");
     Ok(config.pool_options().connect_lazy_with(options))
@@ -142,9 +139,9 @@ pub fn connect_lazy(config: &DatabaseConfig) -> Result<PgPool, DbError> {
     Ok(config.pool_options().connect_lazy_with(config.options()?))
 }
 
-/// Connections of their own for loops that write all day with the same few statements: nobody else keeps them waiting, and
-/// each statement is planned once per connection. Not for lists: with filters that may be absent, one plan does not fit all.
-/// To be made on the runtime that will use them.
+/// Separate connections for loops that run the same few statements all day: no other part of the service keeps them waiting,
+/// and each connection plans a statement only once (until [`crate::refresh_statistics`] makes it plan again). Not for lists: with
+/// filters that may be absent, one plan does not fit all. Call it on the runtime that will use the pool.
 #[must_use]
 pub fn dedicated_pool(shared: &PgPool, connections: u32) -> PgPool {
     let options = shared.connect_options();
@@ -152,9 +149,9 @@ pub fn dedicated_pool(shared: &PgPool, connections: u32) -> PgPool {
     shared.options().clone().max_connections(connections).connect_lazy_with(options)
 }
 
-/// Begins a transaction. In a task of its own, because the beginning must not be cancelled: a caller that went away between
-/// `BEGIN` and its answer would leave a transaction that the pool does not know of, and what the next one writes on that
-/// connection without a transaction would be acknowledged and then lost with it.
+/// Begins a transaction in a task of its own, so that it cannot be cancelled half-way: a caller that went away between `BEGIN`
+/// and its reply would leave a transaction that the pool does not know of, and what the next caller writes on that
+/// connection without a transaction would be acknowledged and then lost.
 pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
     let pool = pool.clone();
     #[allow(clippy::disallowed_methods, reason = "this is what is to be used in its place")]

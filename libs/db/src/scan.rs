@@ -5,15 +5,15 @@
 //! plenty to do, claims start at the last place; now and then, and whenever they find too little, one looks back from the
 //! head: for rows whose transaction was slow to commit, or that another claimant had locked and gave back.
 //!
-//! Owns that judgement and no SQL. It never lets looking back take more than a small share of the time, and never stops it.
+//! Owns that decision and no SQL. Looking back never takes more than a small part of the time, and never stops.
 
 use std::time::{Duration, Instant};
 
-/// Under full load, this long between two looks back: what a straggler may have to wait.
+/// The pause between two looks back under full load: how long a row that was skipped may have to wait.
 const GAP: Duration = Duration::from_millis(50);
 /// Cheaper than this, a look back is always right when there was too little to do.
 const CHEAP: Duration = Duration::from_millis(3);
-/// A dear look back is made when this many times its cost has passed: at most a twentieth of all time.
+/// An expensive look back is made when this many times its cost has passed: at most a twentieth of all time.
 const SPACING: u32 = 20;
 /// Looking back is never put off for longer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn dear_ones_are_made_for_a_twentieth_of_the_time_even_with_little_to_do() {
+    fn expensive_ones_take_a_twentieth_of_the_time_even_with_little_to_do() {
         let now = Instant::now();
         for short in [false, true] {
-            let mut dear = scan(now, Duration::from_millis(10), short);
-            assert_eq!(dear.start(now + Duration::from_millis(199)), Start::LastPlace);
-            assert_eq!(dear.start(now + Duration::from_millis(200)), Start::Head);
+            let mut expensive = scan(now, Duration::from_millis(10), short);
+            assert_eq!(expensive.start(now + Duration::from_millis(199)), Start::LastPlace);
+            assert_eq!(expensive.start(now + Duration::from_millis(200)), Start::Head);
             let mut hopeless = scan(now, Duration::from_secs(60), short);
             assert_eq!(hopeless.start(now + Duration::from_millis(4_999)), Start::LastPlace);
             assert_eq!(hopeless.start(now + Duration::from_secs(5)), Start::Head);

@@ -1,14 +1,14 @@
-//! Waking sleepers at once when there is work, through LISTEN and NOTIFY.
+//! Wakes waiting loops as soon as there is work, through LISTEN and NOTIFY.
 //!
-//! Owns the one listening connection of a process, which serves every subscription on every topic and is made anew whenever it
-//! is lost. A notification never carries work: it ends a sleep, and the subscription looks for itself.
+//! Owns the one listening connection of a process, which serves every subscription on every topic and is reconnected whenever
+//! it is lost. A notification never carries work: it ends a wait, and the loop looks for work itself.
 //!
-//! NOTIFY is dear: committing transactions that notify wait for one another's flush, on the whole server. So writers notify
-//! only when somebody sleeps, which a subscription shows through a shared advisory lock on the topic, held by the listening
-//! connection. The order is: show it, look once more, sleep. What was committed before the look is found by it; a
-//! transaction that found nobody asleep and commits after the look is found by the first, short sleeps.
+//! NOTIFY is expensive, because committing transactions that notify wait for one another's flush on the whole server. So writers
+//! notify only when somebody waits, which the listening connection announces by a shared advisory lock on the topic. The
+//! order is: announce, look once more, wait. Work committed before that look is found by it; work of a transaction that
+//! saw nobody waiting and commits after the look is found because the first waits are short.
 //!
-//! Invariant: no wake-up is relied on. Every sleep has an end, and losing the connection ends all of them.
+//! Invariant: nothing relies on a notification. Every wait has an end, and losing the connection ends all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Ends the sleeps on a topic when the transaction commits, if anybody sleeps there. For what is neither a queue nor the
-/// outbox, which wake by themselves.
+/// Wakes the subscriptions of a topic when the transaction commits, if any of them waits. For what is neither a queue nor the
+/// outbox, which do this themselves.
 pub async fn wake_in(tx: &mut PgConnection, topic: &str) -> Result<(), sqlx::Error> {
     sqlx::query(include_str!("../queries/wake.sql")).bind(topic).execute(tx).await.map(|_| ())
 }
@@ -30,37 +30,38 @@ pub async fn wake_in(tx: &mut PgConnection, topic: &str) -> Result<(), sqlx::Err
 const CHANNEL: &str = "bursar_wake";
 /// The first half of the advisory lock's key, "Burs" in ASCII; the second is the topic's hash. Also spelled out there.
 const LOCK_CLASS: i32 = 1_114_993_267;
-/// How long the listener waits for a connection, and a statement of it may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The listening connection is asked for a sign of life this often: a peer that vanished says nothing by itself.
+/// How long the listener waits for a connection, and how long one of its statements may take.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The listening connection is checked this often, because a server that vanished does not report it.
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// Sleeps while nobody listens for us, and how long a subscription waits to be shown.
-const UNHEARD: Duration = Duration::from_millis(250);
-/// The first sleeps after falling asleep, for transactions that were under way just then.
-const FIRST_SLEEPS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+/// The longest wait while the topic is not announced, and how long a subscription waits to be announced.
+const UNANNOUNCED_WAIT: Duration = Duration::from_millis(250);
+/// The first waits after the announcement, for transactions that were under way then.
+const FIRST_WAITS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 /// Pauses between attempts to connect: from the first to the second.
 const RECONNECT: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
-/// Why a sleep ended. The subscription looks for work in every case but the last.
+/// Why a wait ended. The loop looks for work in every case but the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// Nobody slept yet: look once more, now that writers know of us.
+    /// The topic has just been announced: look once more before waiting.
     LookAgain,
     /// Somebody wrote something, or the connection was lost and something may have been missed.
     Notified,
     /// The time was up.
     Elapsed,
-    /// The waker is gone: shut down.
+    /// The waker has ended.
     Closed,
 }
 
 #[derive(Debug)]
 struct Topic {
-    sleepers: usize,
-    /// Grows with every wake-up.
-    calls: watch::Sender<u64>,
-    /// Whether writers can see that somebody sleeps here.
-    shown: watch::Sender<bool>,
+    /// How many subscriptions wait.
+    waiting: usize,
+    /// Grows with every notification.
+    notifications: watch::Sender<u64>,
+    /// Whether writers can see that somebody waits.
+    announced: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -78,8 +79,8 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Starts listening in the background, with a connection of its own beside the pool's. Comes back at once; sleeps are
-    /// short until the connection stands.
+    /// Starts listening in the background, on a separate connection. Returns at once; waits are short until the connection is
+    /// made.
     #[must_use]
     pub fn start(pool: &PgPool) -> Self {
         let topics = Arc::new(Topics::default());
@@ -87,30 +88,29 @@ impl Waker {
         tokio::spawn({
             let (topics, closed, pool) = (Arc::clone(&topics), closed.clone(), pool.clone());
             async move {
-                closed.run_until_cancelled(listen_for_ever(&pool, &topics)).await;
-                topics.call_all();
+                closed.run_until_cancelled(keep_listening(&pool, &topics)).await;
+                topics.notify_all();
             }
         });
         Self { topics, closed: closed.clone(), _listener: Arc::new(closed.drop_guard()) }
     }
 
     /// A subscription on a topic: a queue's name, or `outbox::TOPIC`. Each loop has one of its own.
-    #[must_use]
     pub fn subscribe(&self, topic: &str) -> WakeSubscription {
         let topic: Arc<str> = topic.into();
         let mut by_name = self.topics.lock();
-        let entry = by_name.entry(Arc::clone(&topic)).or_insert_with(|| Topic {
-            sleepers: 0,
-            calls: watch::Sender::new(0),
-            shown: watch::Sender::new(false),
+        let known = by_name.entry(Arc::clone(&topic)).or_insert_with(|| Topic {
+            waiting: 0,
+            notifications: watch::Sender::new(0),
+            announced: watch::Sender::new(false),
         });
-        let (calls, shown) = (entry.calls.subscribe(), entry.shown.subscribe());
+        let (notifications, announced) = (known.notifications.subscribe(), known.announced.subscribe());
         drop(by_name);
-        WakeSubscription { waker: self.clone(), topic, calls, shown, asleep: false, sleeps: 0 }
+        WakeSubscription { waker: self.clone(), topic, notifications, announced, is_waiting: false, waits: 0 }
     }
 }
 
-/// One loop's way to sleep until there is work:
+/// Lets one loop wait until there is work:
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -133,27 +133,27 @@ impl Waker {
 pub struct WakeSubscription {
     waker: Waker,
     topic: Arc<str>,
-    calls: watch::Receiver<u64>,
-    shown: watch::Receiver<bool>,
-    asleep: bool,
-    sleeps: usize,
+    notifications: watch::Receiver<u64>,
+    announced: watch::Receiver<bool>,
+    is_waiting: bool,
+    waits: usize,
 }
 
 impl WakeSubscription {
-    /// To be called when there was nothing to do. The first time it shows the subscription to the writers and returns at once, so
-    /// that the caller looks again; after that it sleeps until notified, for `longest` at most.
+    /// Call it when there was nothing to do. The first time it announces the topic to writers and returns at once, so that the
+    /// caller looks again; after that it waits until notified, for `longest` at most.
     pub async fn wait(&mut self, longest: Duration) -> Wake {
         if self.waker.closed.is_cancelled() {
             return Wake::Closed;
         }
-        if !self.asleep {
-            self.fall_asleep().await;
+        if !self.is_waiting {
+            self.announce().await;
             return Wake::LookAgain;
         }
-        let heard = if *self.shown.borrow() { longest } else { longest.min(UNHEARD) };
-        let span = FIRST_SLEEPS.get(self.sleeps).map_or(heard, |first| heard.min(*first));
-        self.sleeps = self.sleeps.saturating_add(1);
-        match timeout(span, self.calls.changed()).await {
+        let longest = if *self.announced.borrow() { longest } else { longest.min(UNANNOUNCED_WAIT) };
+        let span = FIRST_WAITS.get(self.waits).map_or(longest, |first| longest.min(*first));
+        self.waits = self.waits.saturating_add(1);
+        match timeout(span, self.notifications.changed()).await {
             Ok(Ok(())) if self.waker.closed.is_cancelled() => Wake::Closed,
             Ok(Ok(())) => {
                 self.found_work();
@@ -164,27 +164,26 @@ impl WakeSubscription {
         }
     }
 
-    /// Whether the next wait is short whatever it is told, so that nobody need ask for how long it could be.
-    #[must_use]
+    /// Whether the next wait is short anyway, so that the caller need not find out how long it could be.
     pub const fn next_wait_is_short(&self) -> bool {
-        !self.asleep || self.sleeps == 0
+        !self.is_waiting || self.waits == 0
     }
 
-    /// To be called when work was found: writers need not notify this subscription any more.
+    /// Call it when work was found: writers need not notify this subscription any more.
     pub fn found_work(&mut self) {
-        if std::mem::take(&mut self.asleep) {
-            self.waker.topics.change_sleepers(&self.topic, |count| count.saturating_sub(1));
+        if std::mem::take(&mut self.is_waiting) {
+            self.waker.topics.change_waiting(&self.topic, |count| count.saturating_sub(1));
         }
     }
 
-    async fn fall_asleep(&mut self) {
-        // Calls from before belong to work that the coming look finds.
-        self.calls.mark_unchanged();
-        self.asleep = true;
-        self.sleeps = 0;
-        self.waker.topics.change_sleepers(&self.topic, |count| count.saturating_add(1));
-        // Unshown after all that patience is no reason to fail: sleeps are then short.
-        let _ = timeout(UNHEARD, self.shown.wait_for(|shown| *shown)).await;
+    async fn announce(&mut self) {
+        // Earlier notifications belong to work that the caller's next look finds.
+        self.notifications.mark_unchanged();
+        self.is_waiting = true;
+        self.waits = 0;
+        self.waker.topics.change_waiting(&self.topic, |count| count.saturating_add(1));
+        // A topic that is still not announced is no error: its waits are short.
+        let _ = timeout(UNANNOUNCED_WAIT, self.announced.wait_for(|announced| *announced)).await;
     }
 }
 
@@ -196,61 +195,61 @@ impl Drop for WakeSubscription {
 
 impl Topics {
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Topic>> {
-        // Counts and channels only: nothing a panic elsewhere could have left half done.
+        // The map holds only counts and channels, which a panic elsewhere cannot leave half changed.
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change_sleepers(&self, topic: &str, change: impl FnOnce(usize) -> usize) {
-        if let Some(entry) = self.lock().get_mut(topic) {
-            entry.sleepers = change(entry.sleepers);
+    fn change_waiting(&self, topic: &str, change: impl FnOnce(usize) -> usize) {
+        if let Some(known) = self.lock().get_mut(topic) {
+            known.waiting = change(known.waiting);
         }
         self.changed.notify_one();
     }
 
-    fn call(&self, topic: &str) {
-        if let Some(entry) = self.lock().get(topic) {
-            entry.calls.send_modify(|calls| *calls = calls.wrapping_add(1));
+    fn notify(&self, topic: &str) {
+        if let Some(known) = self.lock().get(topic) {
+            known.notifications.send_modify(|notifications| *notifications = notifications.wrapping_add(1));
         }
     }
 
-    fn call_all(&self) {
-        for entry in self.lock().values() {
-            entry.calls.send_modify(|calls| *calls = calls.wrapping_add(1));
+    fn notify_all(&self) {
+        for known in self.lock().values() {
+            known.notifications.send_modify(|notifications| *notifications = notifications.wrapping_add(1));
         }
     }
 
-    /// Nobody is shown any more: the connection that held the locks is gone.
-    fn hide_all(&self) {
-        for entry in self.lock().values() {
-            entry.shown.send_replace(false);
+    /// The connection that held the locks is gone, so no topic is announced any more.
+    fn withdraw_all(&self) {
+        for known in self.lock().values() {
+            known.announced.send_replace(false);
         }
     }
 
-    /// A topic whose lock does not say what it should, and whether it should be held.
+    /// A topic whose lock has to change, and whether it is to be held.
     fn next_difference(&self) -> Option<(Arc<str>, bool)> {
         let by_name = self.lock();
         let differs = |(name, topic): (&Arc<str>, &Topic)| {
-            let wanted = topic.sleepers > 0;
-            (wanted != *topic.shown.borrow()).then(|| (Arc::clone(name), wanted))
+            let wanted = topic.waiting > 0;
+            (wanted != *topic.announced.borrow()).then(|| (Arc::clone(name), wanted))
         };
         by_name.iter().find_map(differs)
     }
 
-    fn set_shown(&self, topic: &str, shown: bool) {
-        if let Some(entry) = self.lock().get(topic) {
-            entry.shown.send_replace(shown);
+    fn set_announced(&self, topic: &str, announced: bool) {
+        if let Some(known) = self.lock().get(topic) {
+            known.announced.send_replace(announced);
         }
     }
 }
 
-async fn listen_for_ever(pool: &PgPool, topics: &Topics) {
+async fn keep_listening(pool: &PgPool, topics: &Topics) {
     let mut pause = RECONNECT[0];
     loop {
         match connect(pool).await {
             Ok(mut listener) => {
                 pause = RECONNECT[0];
-                // What was notified while nobody listened is lost; let everyone look.
-                topics.call_all();
+                // Notifications sent while nobody listened are lost, so everybody looks.
+                topics.notify_all();
                 let error = serve(&mut listener, topics).await;
                 tracing::warn!(error = %error, "the listening connection was lost; connecting again");
                 metrics::counter!("bursar_wake_reconnects_total").increment(1);
@@ -259,23 +258,23 @@ async fn listen_for_ever(pool: &PgPool, topics: &Topics) {
                 tracing::warn!(error = %error, "cannot listen for notifications; trying again");
             }
         }
-        topics.hide_all();
-        topics.call_all();
+        topics.withdraw_all();
+        topics.notify_all();
         sleep(pause).await;
         pause = (pause * 2).min(RECONNECT[1]);
     }
 }
 
 async fn connect(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
-    // A pool of one, apart: the listener must never wait behind the service's own statements, nor take one's place.
+    // A separate pool of one, so that the listener and the service's own statements never wait for each other.
     let own = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
-        .acquire_timeout(PATIENCE)
+        .acquire_timeout(STATEMENT_TIMEOUT)
         .connect_lazy_with(pool.connect_options().as_ref().clone());
     let mut listener = PgListener::connect_with(&own).await?;
-    // Reconnecting is done by the loop above, since the locks must be taken again too.
+    // The loop above reconnects, because the locks must be taken again too.
     listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
     Ok(listener)
@@ -288,12 +287,12 @@ async fn serve(listener: &mut PgListener, topics: &Topics) -> sqlx::Error {
             if let Err(error) = set_lock(listener, &topic, wanted).await {
                 return error;
             }
-            topics.set_shown(&topic, wanted);
+            topics.set_announced(&topic, wanted);
         }
         tokio::select! {
-            // Safe to drop half-way: the driver takes a message off its buffer only when it is whole.
+            // Safe to cancel: the driver takes a message off its buffer only when it is complete.
             received = listener.try_recv() => match received {
-                Ok(Some(notification)) => topics.call(notification.payload()),
+                Ok(Some(notification)) => topics.notify(notification.payload()),
                 Ok(None) => return sqlx::Error::PoolClosed,
                 Err(error) => return error,
             },
@@ -317,5 +316,5 @@ async fn set_lock(listener: &mut PgListener, topic: &str, held: bool) -> Result<
 }
 
 async fn limited<T>(statement: impl Future<Output = Result<T, sqlx::Error>>) -> Result<(), sqlx::Error> {
-    timeout(PATIENCE, statement).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(|_| ())
+    timeout(STATEMENT_TIMEOUT, statement).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(|_| ())
 }

@@ -59,8 +59,8 @@ async fn a_half_failed_migration_leaves_nothing_behind_and_a_rerun_goes_on() {
         "the first one stays, the second is undone"
     );
     assert_eq!(count(&base.pool, "SELECT count(to_regclass('half'))").await, 0);
-    let mended = migrator(&[one, two, three]);
-    let rerun = migrate::run(&base.pool, &mended).await.unwrap();
+    let corrected = migrator(&[one, two, three]);
+    let rerun = migrate::run(&base.pool, &corrected).await.unwrap();
     assert_eq!(rerun.applied.iter().map(|step| step.version).collect::<Vec<_>>(), [2, 3]);
 }
 

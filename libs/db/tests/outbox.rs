@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// A receiver that remembers what it was given, and fails as told.
+/// A receiver that records what it was given, and fails as scripted.
 #[derive(Debug, Clone, Default)]
 struct Receiver(Arc<Inner>);
 
@@ -411,10 +411,10 @@ async fn a_batch_keeps_the_order_of_each_aggregate_and_every_message_its_own_tra
     let receiver = Receiver::default();
     drain(&Relay::new(base.pool.clone(), receiver.clone(), config())).await;
     assert_eq!(receiver.by_aggregate()["b"], ["b1", "b2", "b3"]);
-    let told = receiver.log();
-    assert_eq!(told.len(), 5);
+    let delivered = receiver.log();
+    assert_eq!(delivered.len(), 5);
     let seen = receiver.0.traces.lock().unwrap().clone();
-    for (payload, trace) in told.iter().zip(seen) {
+    for (payload, trace) in delivered.iter().zip(seen) {
         let sent = names.iter().position(|(_, name)| name == payload).unwrap();
         assert_eq!(trace.trace_id(), traces[sent].trace_id(), "{payload}");
         assert!(trace.trace_id().is_some());

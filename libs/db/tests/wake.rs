@@ -1,4 +1,4 @@
-//! Sleepers on a real PostgreSQL: woken by a push, without polling, and again after the listener lost its connection.
+//! Subscriptions on a real PostgreSQL: woken by a push, without polling, and again after the listener lost its connection.
 
 #![allow(clippy::unwrap_used, reason = "in the helpers too a panic is the failed test")]
 
@@ -11,7 +11,7 @@ use db::{Due, Wake, WakeSubscription, Waker};
 use sqlx::PgPool;
 use types::Priority;
 
-/// Far longer than any of these tests may take: whoever wakes before was woken.
+/// Far longer than any of these tests may take, so a wait that ends earlier was woken.
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[tokio::test]

@@ -6,7 +6,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::{Service, config, outbox};
 
-/// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Action {
     Serve,

@@ -1,7 +1,7 @@
-//! What a running service is given: its settings, its database, its server, and a place for its tasks.
+//! What a running service is given: its settings, its database, its server and its background tasks.
 //!
 //! Owns the tasks that a service starts beside its server. Invariant: a task that fails, panics or ends early stops the whole
-//! service; a service that goes on without one of its loops would look healthy and do nothing.
+//! service, because a service without one of its loops would look healthy and do nothing.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use crate::{
     run::Common,
 };
 
-/// A service's surroundings. Clones share everything.
+/// Clones share everything.
 pub struct Context<C> {
     pub(crate) name: &'static str,
     pub(crate) common: Arc<Common>,
@@ -63,19 +63,16 @@ impl<C: fmt::Debug> fmt::Debug for Context<C> {
 
 impl<C: Send + Sync + 'static> Context<C> {
     /// The service's settings as they are now.
-    #[must_use]
     pub fn config(&self) -> Arc<C> {
         Arc::clone(&self.config.borrow())
     }
 
     /// The settings as they change: each valid reload (SIGHUP) is one new value.
-    #[must_use]
     pub fn config_changes(&self) -> watch::Receiver<Arc<C>> {
         self.config.clone()
     }
 
     /// The sections that all services share, as they were at start.
-    #[must_use]
     pub fn common(&self) -> &Common {
         &self.common
     }
@@ -84,7 +81,6 @@ impl<C: Send + Sync + 'static> Context<C> {
     ///
     /// # Panics
     /// In a service without migrations, which has none.
-    #[must_use]
     pub fn pool(&self) -> PgPool {
         self.pool
             .clone()
@@ -92,25 +88,21 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 
     /// Who may call, for a server beside the service's own. Follows reloads.
-    #[must_use]
     pub fn auth(&self) -> Auth {
         self.auth.clone()
     }
 
     /// Fires when the service is to stop.
-    #[must_use]
     pub fn shutdown(&self) -> CancellationToken {
         self.shutdown.clone()
     }
 
     /// A server with the configured address, callers and limits, and a critical health check `database` if there is one.
-    #[must_use]
     pub fn server(&self) -> rpc::Server {
         self.server_at(self.common.server.listen)
     }
 
     /// The same on another address, for a process that only works and shows no more than health and `/metrics`.
-    #[must_use]
     pub fn server_at(&self, listen: SocketAddr) -> rpc::Server {
         let config = rpc::ServerConfig { listen, ..self.common.server.clone() };
         let server = rpc::Server::new(config).auth(self.auth.clone());
@@ -124,9 +116,6 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 
     /// Binds and serves until the service is to stop, then drains.
-    ///
-    /// # Errors
-    /// When the server cannot start.
     pub async fn serve(&self, server: rpc::Server) -> Result<(), BoxError> {
         let bound = server.bind().await?;
         self.address.send_replace(Some(bound.local_addr()));
@@ -157,7 +146,7 @@ impl<C: Send + Sync + 'static> Context<C> {
                 Err(source) => {
                     tracing::error!(task = name, error = &*source as &dyn std::error::Error, "task failed");
                     let mut slot = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                    // The first failure is the cause; later ones are usually its echo.
+                    // The first failure is the cause; later ones usually follow from it.
                     slot.get_or_insert(StartError::Task { name, source });
                     shutdown.cancel();
                 }

@@ -1,4 +1,4 @@
-//! Delivering an outbox message to another service: decode the payload, call the client, judge the status.
+//! Delivers an outbox message to another service: decodes the payload, calls the client, interprets the status.
 //!
 //! Owns the one table of what a status means for a message. Receivers are idempotent, so a message whose reply was lost is
 //! simply sent again.
@@ -25,14 +25,13 @@ pub enum StatusMeaning {
     MessageRefused,
     /// The receiver's present state does not allow it. That state may change without anybody touching the message.
     StateRefused,
-    /// The receiver is away, overloaded, out of date or does not know us, or nobody knows what it did.
+    /// The receiver is away, overloaded, out of date or does not know us, or the outcome is unknown.
     NotNow,
 }
 
 impl StatusMeaning {
     /// The table. A message is given up ([`DeliveryError::Permanent`]) only when the receiver will refuse the same bytes
-    /// again. Everything in doubt is tried again, because a message that was given up is a payment that nobody watches.
-    #[must_use]
+    /// again. Everything in doubt is retried, because a message that was given up is a payment that nobody watches.
     pub fn of(status: &Status) -> Self {
         match status.code() {
             // The fields are wrong, the same id was used with other content, or the message is larger than the receiver takes.
@@ -86,7 +85,6 @@ where
 }
 
 /// What a failed call means for the message.
-#[must_use]
 pub fn delivery_error(status: &Status) -> DeliveryError {
     match StatusMeaning::of(status) {
         StatusMeaning::MessageRefused => DeliveryError::Permanent(text(status)),
@@ -95,7 +93,6 @@ pub fn delivery_error(status: &Status) -> DeliveryError {
 }
 
 /// A message that this service has no receiver for.
-#[must_use]
 pub fn unknown_topic(delivery: &Delivery) -> DeliveryError {
     DeliveryError::Permanent(format!("no receiver for the topic {}", delivery.topic))
 }
@@ -128,28 +125,12 @@ mod tests {
         }
     }
 
-    const ALL: [Code; 17] = [
-        Code::Ok,
-        Code::Cancelled,
-        Code::Unknown,
-        Code::InvalidArgument,
-        Code::DeadlineExceeded,
-        Code::NotFound,
-        Code::AlreadyExists,
-        Code::PermissionDenied,
-        Code::ResourceExhausted,
-        Code::FailedPrecondition,
-        Code::Aborted,
-        Code::OutOfRange,
-        Code::Unimplemented,
-        Code::Internal,
-        Code::Unavailable,
-        Code::DataLoss,
-        Code::Unauthenticated,
-    ];
+    fn codes() -> impl Iterator<Item = Code> {
+        (0..=16).map(Code::from)
+    }
 
     fn permanent(judge: impl Fn(Code) -> DeliveryError) -> Vec<Code> {
-        ALL.into_iter().filter(|code| matches!(judge(*code), DeliveryError::Permanent(_))).collect()
+        codes().filter(|code| matches!(judge(*code), DeliveryError::Permanent(_))).collect()
     }
 
     #[test]
@@ -162,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_topic_may_also_park_what_the_receivers_state_forbids() {
-        for code in ALL {
+        for code in codes() {
             let call = |_: u64| async move { Err::<Response<()>, _>(Status::new(code, "x")) };
             let error = deliver_or_park(&delivery(&[]), call).await.unwrap_err();
             let parks = [

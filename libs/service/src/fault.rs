@@ -12,7 +12,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A fault that passes by itself is `UNAVAILABLE` with a time to come back; any other is an internal error. Every method is
 /// safe to repeat, so a caller whose commit has an unknown result just calls again. `error` is the error to log: the whole
 /// chain, down to the database's.
-#[must_use]
 pub fn database_status(error: &(dyn Error + 'static), fault: Fault) -> Status {
     match fault {
         Fault::ConnectionLost

@@ -1,6 +1,6 @@
-//! A service inside another process: for tests, which need its real address and a way to stop it.
+//! A service inside a test's process, with its real address and a way to stop it.
 //!
-//! Takes the same path as the real main function, from the configuration's text on, but leaves signals and exit codes alone.
+//! It starts as the real main function does, from the configuration's text on, but without signals and exit codes.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -33,9 +33,6 @@ impl<S: Service> std::fmt::Debug for Running<S> {
 }
 
 /// Starts a service from a TOML text and waits until it has its port. Use `listen = "127.0.0.1:0"` for a free one.
-///
-/// # Errors
-/// Whatever would have stopped the process at start.
 pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let loaded = run::load::<S>(Reader::parse(S::NAME, None, text, [])?)?;
     let telemetry = Arc::new(telemetry::init(&loaded.common.telemetry)?);
@@ -45,7 +42,7 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
     let reload = Reload::new::<S>(&ctx, sender, telemetry, loaded.sections);
     let mut address = ctx.address.subscribe();
     let task = tokio::spawn(run::run::<S>(ctx));
-    // The sender goes with the service, so this also ends when the service does; then its task knows why.
+    // The sender is dropped with the service, so this also ends when the service does; then its task has the reason.
     let bound = address.wait_for(Option::is_some).await.ok().and_then(|address| *address);
     match bound {
         Some(address) => Ok(Running { address, shutdown, task: Some(task), reload }),
@@ -57,42 +54,26 @@ pub async fn launch<S: Service>(text: &str) -> Result<Running<S>, StartError> {
 }
 
 impl<S: Service> Running<S> {
-    /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address for clients.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// What SIGHUP does, with a text instead of the file.
-    ///
-    /// # Errors
-    /// Every mistake, when the new configuration is refused.
     pub fn reload(&self, text: &str) -> Result<(), ConfigErrors> {
         self.reload.apply(Reader::parse(S::NAME, None, text, []).and_then(run::load::<S>))
     }
 
     /// What SIGTERM does, and how it ended.
-    ///
-    /// # Errors
-    /// When the service failed.
-    pub async fn stop(mut self) -> Result<(), StartError> {
+    pub async fn stop(self) -> Result<(), StartError> {
         self.shutdown.cancel();
-        match self.task.take() {
-            Some(task) => task.await.map_err(|error| StartError::Service(error.into()))?,
-            None => Ok(()),
-        }
+        self.ended().await
     }
 
     /// Waits until the service ends by itself.
-    ///
-    /// # Errors
-    /// When the service failed.
     pub async fn ended(mut self) -> Result<(), StartError> {
         match self.task.take() {
             Some(task) => task.await.map_err(|error| StartError::Service(error.into()))?,

@@ -1,10 +1,10 @@
-//! What the main function of every service does alike: command line, configuration, telemetry, database, signals, reload.
+//! The main function of every service: command line, configuration, telemetry, database, signals, reload.
 //!
 //! Owns the life of the process. A service says what is its own (settings, migrations, what to serve) by implementing
 //! [`Service`]; its `main.rs` calls [`main`]. Nothing here knows any domain.
 //!
 //! Exit codes: 0 after a clean stop, 1 when the start or the running service failed, 2 for a wrong configuration or command
-//! line. A failed start is one message on standard error that says what to mend.
+//! line. A failed start is one message on standard error that says what to correct.
 
 mod cli;
 pub mod config;
@@ -31,22 +31,21 @@ pub use run::{Common, Loaded, load, main};
 
 use crate::config::Reader;
 
-/// One service of Bursar.
 pub trait Service: Send + Sync + 'static {
-    /// Its name: of the command, of the variables' prefix, in logs and traces.
+    /// The name of the command, in the prefix of variables, and in logs and traces.
     const NAME: &'static str;
 
     /// Whether its database holds an outbox. With one come the subcommands `outbox-list` and `outbox-requeue`.
     const HAS_OUTBOX: bool = false;
 
-    /// Those of its own sections of which a reload (SIGHUP) takes effect at once, or that say themselves what does not. For a
-    /// change in any other the operator is told that it needs a restart.
+    /// Those of its own sections for which a reload (SIGHUP) takes effect at once, or that log themselves what does not. For a
+    /// change in any other section a log line says that it needs a restart.
     const LIVE: &'static [&'static str] = &[];
 
     /// Its own settings. `server`, `telemetry`, `auth` and, with a migrator, `database` are read for it.
     type Config: fmt::Debug + Send + Sync + 'static;
 
-    /// Reads its own settings: ask for everything first, build last, with `?` on what was required.
+    /// Reads its own settings: read every value first and build the struct last, with `?` on what was required.
     fn read(reader: &Reader) -> Option<Self::Config>;
 
     /// The process's variables as the service understands them: a place to translate names of its own into `BURSAR_` ones.
@@ -62,7 +61,6 @@ pub trait Service: Send + Sync + 'static {
     /// Runs until `ctx.shutdown()`. An error, at any time, ends the process with exit code 1.
     fn serve(ctx: Context<Self::Config>) -> impl Future<Output = Result<(), BoxError>> + Send;
 
-    /// Further subcommands.
     fn commands() -> Vec<clap::Command> {
         Vec::new()
     }

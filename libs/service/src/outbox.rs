@@ -1,6 +1,6 @@
-//! Subcommands that every service with an outbox has alike: what could not be delivered, and setting it going again.
+//! The subcommands of every service with an outbox: list what was refused, and requeue it.
 //!
-//! Owns how operators see parked messages. It never delivers: the relay of the running service does, once a message is free.
+//! Owns how operators see parked messages. It never delivers; the relay of the running service does.
 
 use std::io::Write as _;
 
@@ -35,7 +35,6 @@ pub(crate) fn commands() -> [Command; 2] {
     ]
 }
 
-/// Whether this is one of them.
 pub(crate) fn is_one(name: &str) -> bool {
     [LIST, REQUEUE].contains(&name)
 }

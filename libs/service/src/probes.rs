@@ -1,7 +1,7 @@
-//! Health and `/metrics` of a process that works and answers nobody else.
+//! Health and `/metrics` of a process that has no other server.
 //!
-//! Invariant: the work never waits for its probes. An address that another process still has, as a predecessor that is being
-//! ended does, is waited for in the background.
+//! Invariant: the work never waits for its probes. If another process still uses the address, such as a predecessor that is
+//! ending, the probes wait for it in the background.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -11,10 +11,9 @@ use tokio::net::TcpListener;
 use crate::context::Context;
 
 const LISTEN: &str = "listen";
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The option by which a command is told where to show health and metrics.
-#[must_use]
+/// The option for the address of health and metrics.
 pub fn listen_arg() -> Arg {
     Arg::new(LISTEN)
         .long(LISTEN)
@@ -24,14 +23,14 @@ pub fn listen_arg() -> Arg {
 }
 
 impl<C: Send + Sync + 'static> Context<C> {
-    /// Shows health and `/metrics` where [`listen_arg`] says; nothing without it. `dress` may add checks. To be called before
-    /// the work begins: what is recorded earlier is lost.
-    pub fn probes(&self, arguments: &ArgMatches, dress: impl FnOnce(rpc::Server) -> rpc::Server) {
+    /// Shows health and `/metrics` where [`listen_arg`] says; nothing without it. `with_checks` may add checks. Call it
+    /// before the work begins, because earlier records are lost.
+    pub fn probes(&self, arguments: &ArgMatches, with_checks: impl FnOnce(rpc::Server) -> rpc::Server) {
         let Some(listen) = arguments.get_one::<SocketAddr>(LISTEN).copied() else { return };
         telemetry::metrics::install();
-        let server = dress(self.server_at(listen));
+        let server = with_checks(self.server_at(listen));
         self.spawn("probes", move |stop| async move {
-            if stop.run_until_cancelled(is_free(listen)).await.is_none() {
+            if stop.run_until_cancelled(until_free(listen)).await.is_none() {
                 return Ok(());
             }
             server.serve(stop).await
@@ -39,14 +38,14 @@ impl<C: Send + Sync + 'static> Context<C> {
     }
 }
 
-/// Waits until nobody listens there. Other refusals are left to the server, which names them.
-async fn is_free(listen: SocketAddr) {
-    let mut told = false;
+/// Waits until the address is free. The server reports any other problem with it.
+async fn until_free(listen: SocketAddr) {
+    let mut warned = false;
     while matches!(TcpListener::bind(listen).await, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
-        if !told {
+        if !warned {
             tracing::warn!(%listen, "another process listens here; health and metrics are shown once it has gone");
-            told = true;
+            warned = true;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }

@@ -1,7 +1,8 @@
 //! SIGHUP: reading the configuration again while the service runs.
 //!
-//! Owns the rule that a bad configuration is refused as a whole and the old one kept. What can change live does so at once: API
-//! keys, certificates' names, the log filter, and whatever the service takes from its own settings. What cannot is said.
+//! Owns the rule that a bad configuration is refused as a whole and the old one kept. API keys, the
+//! names of certificates, the log filter and what the service itself takes over change at once. Changes that need a restart
+//! are logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,12 +26,12 @@ pub(crate) struct Reload<C> {
     auth: rpc::Auth,
     config: watch::Sender<Arc<C>>,
     telemetry: Arc<Telemetry>,
-    /// What each section said at the start, as a hash.
+    /// A hash of each section at the start.
     sections: BTreeMap<String, u64>,
     live: &'static [&'static str],
 }
 
-/// Taken at once, or compared setting by setting below.
+/// These take effect at once, or are compared setting by setting below.
 const SHARED: [&str; 4] = ["auth", "server", "database", "telemetry"];
 
 impl<C: Send + Sync + 'static> Reload<C> {
@@ -44,7 +45,7 @@ impl<C: Send + Sync + 'static> Reload<C> {
         Self { common, auth, config, telemetry, sections, live: S::LIVE }
     }
 
-    /// Takes a new configuration, or keeps the old one and says why.
+    /// Applies a new configuration, or keeps the old one and logs why.
     pub(crate) fn apply(&self, read: Result<Loaded<C>, ConfigErrors>) -> Result<(), ConfigErrors> {
         let new = read.inspect_err(|errors| {
             tracing::error!(mistakes = %errors, "configuration refused, the old one stays");
@@ -99,7 +100,7 @@ pub(crate) fn on_hangup<S: Service>(
     ctx.tasks.spawn(async move {
         let serve = async {
             while hangup.recv().await.is_some() {
-                // A refusal is logged inside; there is nobody else to tell.
+                // A refusal is logged inside.
                 let _ = reload.apply(run::read::<S>(file.as_ref()));
             }
         };

@@ -1,7 +1,7 @@
 //! From the command line to a running service and back to an exit code.
 //!
-//! Owns the order of a start: configuration, telemetry, signals, database, migrations, service. Nothing listens before all of
-//! that stands, so a service that answers is one that started whole.
+//! Owns the order of a start: configuration, telemetry, signals, database, migrations, service. The service listens only after
+//! all of that, so a service that answers has started completely.
 
 use std::{
     collections::BTreeMap,
@@ -43,21 +43,14 @@ pub struct Common {
     pub database: Option<DatabaseConfig>,
 }
 
-/// A whole configuration.
 #[derive(Debug)]
 pub struct Loaded<C> {
-    /// What all services share.
     pub common: Common,
-    /// What is this service's own.
     pub own: C,
-    /// What each section said, as a hash.
+    /// A hash of each section.
     pub(crate) sections: BTreeMap<String, u64>,
 }
 
-/// Reads a service's whole configuration.
-///
-/// # Errors
-/// Every mistake in it.
 pub fn load<S: Service>(reader: Reader) -> Result<Loaded<S::Config>, ConfigErrors> {
     let server = config::server(&reader);
     let telemetry = config::telemetry(&reader, S::NAME);
@@ -75,7 +68,6 @@ pub fn load<S: Service>(reader: Reader) -> Result<Loaded<S::Config>, ConfigError
     reader.finish(whole)
 }
 
-/// The main function of a service.
 #[must_use]
 pub fn main<S: Service>() -> ExitCode {
     let (action, file) = match cli::parse::<S>(std::env::args_os().collect::<Vec<OsString>>()) {
@@ -118,11 +110,11 @@ fn execute<S: Service>(action: &Action, file: Option<PathBuf>) -> Result<(), Sta
         signal::log_panics();
         let telemetry = Arc::new(telemetry);
         let outcome = act::<S>(action, file, loaded, Arc::clone(&telemetry)).await;
-        // The last batch needs the runtime to get out, and the flush blocks: so before the end, and off the workers.
+        // The flush blocks and needs the runtime, so it runs before the end and on a blocking thread.
         let _ = tokio::task::spawn_blocking(move || telemetry.shutdown()).await;
         outcome
     });
-    // What was left behind had its time to end; waiting for it here could hang the exit.
+    // Tasks that are left had their time to end; waiting for them could hang the exit.
     runtime.shutdown_timeout(Duration::from_millis(200));
     outcome
 }
@@ -135,7 +127,7 @@ async fn act<S: Service>(
 ) -> Result<(), StartError> {
     let shutdown = CancellationToken::new();
     signal::stop_on_signal(shutdown.clone())?;
-    // From here on SIGHUP ends nobody: one that comes during the start is a reload after it.
+    // From here on SIGHUP does not end the process: one that comes during the start causes a reload after it.
     let hangup = signal::listen(SignalKind::hangup())?;
     if matches!(action, Action::Migrate) {
         return migrate::<S>(&loaded.common).await;
@@ -165,7 +157,7 @@ async fn act<S: Service>(
     }
 }
 
-/// Everything that must stand before the service runs: callers, database, schema.
+/// Sets up what the service needs before it runs: callers, database, schema.
 pub(crate) async fn prepare<S: Service>(
     common: Arc<Common>,
     config: watch::Receiver<Arc<S::Config>>,
@@ -201,20 +193,26 @@ pub(crate) async fn prepare<S: Service>(
 
 /// Runs the service and, once it ends, its tasks to their end.
 pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), StartError> {
-    // Before the service begins: its loops record from their first round on, and what is recorded before is lost.
+    // Before the service begins, because its loops record from the start and earlier records would be lost.
     telemetry::metrics::install();
+    if let Some(pool) = ctx.pool.clone() {
+        ctx.spawn("statistics", |stop| async move {
+            db::keep_statistics(&pool, stop).await;
+            Ok::<_, BoxError>(())
+        });
+    }
     let served = S::serve(ctx.clone()).await;
     finish(&ctx, served).await?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Ends what was started beside the service or command, and tells what went wrong first.
+/// Ends what was started beside the service or command, and returns the first failure.
 async fn finish<C: Send + Sync + 'static>(
     ctx: &Context<C>,
     served: Result<(), BoxError>,
 ) -> Result<(), StartError> {
-    // Whatever ended the service ends its tasks: a half-running process is worse than none.
+    // The tasks end with the service, because a half-running process is worse than none.
     ctx.shutdown.cancel();
     ctx.tasks.close();
     let limit = Duration::from_millis(ctx.common.server.limits.drain_ms);
@@ -225,7 +223,7 @@ async fn finish<C: Send + Sync + 'static>(
         // Bounded, because a connection in use by an abandoned task never comes back.
         let _ = tokio::time::timeout(Duration::from_secs(1), pool.close()).await;
     }
-    // A failed task stops the service, which then ends cleanly: the task's failure is the truth.
+    // A failed task stops the service, which then ends cleanly, so the task's failure is the cause.
     if let Some(failure) = ctx.take_failure() {
         return Err(failure);
     }

@@ -1,4 +1,4 @@
-//! Signals and panics: how the outside world and our own bugs reach the process.
+//! Signals and panics.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -30,8 +30,8 @@ pub(crate) fn stop_on_signal(shutdown: CancellationToken) -> Result<(), StartErr
     Ok(())
 }
 
-/// A command reads its configuration once. A hang-up, as of a terminal that is closed or one meant for a whole group, says so
-/// and ends nothing.
+/// A command reads its configuration once. A hang-up (a closed terminal, or a signal meant for a whole group) is logged and does
+/// not end it.
 pub(crate) fn say_on_hangup(mut hangup: Signal) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {

@@ -1,19 +1,22 @@
-//! What tests stand on: real servers of their own, a proxy that breaks things on purpose, and waiting for conditions.
+//! What tests use: private real servers, a proxy that breaks connections on purpose, waiting for conditions, and checks of SQL.
 //!
-//! Owns: one private PostgreSQL, MongoDB and Redis for each test process (started when first asked for, gone with the
+//! Owns: one private PostgreSQL, MongoDB and Redis for each test process (started when first used, gone with the
 //! process even if it is killed), a fresh database for each test, anvil, the fault proxy.
 //!
 //! Never: fakes a server, uses one it did not start, retries a test or sleeps instead of waiting for a condition.
 //!
-//! A part that cannot be had is a panic that says how to get it: a test cannot go on without it, and must not pass.
+//! A server that is not installed causes a panic that says how to get it, because the test must not pass without it.
 
 mod anvil;
+mod explain;
 mod fault;
 mod mongo;
+mod outcome;
 mod postgres;
 mod redis;
 mod scratch;
 mod sql;
+pub mod statements;
 mod wait;
 
 /// A port that nobody listens on now.
@@ -23,10 +26,13 @@ pub fn free_port() -> u16 {
 
 pub use anvil::{Chain, anvil};
 pub use devstack::{AnvilOptions, Mining, Patience};
-pub use fault::{FaultProxy, Hold, Rule, Upset};
+pub use explain::{PreparedStatement, assert_uses_index, generic_plan};
+pub use fault::{Fault, FaultProxy, Gate, Rule};
 pub use mongo::{MongoDatabase, mongo};
+pub use outcome::same_outcome;
 pub use postgres::{Database, PostgresServer, postgres, postgres_server};
 pub use redis::{RedisNamespace, RedisServer, redis, redis_server};
 pub use scratch::scratch_dir;
 pub use sql::execute;
+pub use statements::{check_statements, statement_problems, unchecked_statements};
 pub use wait::{wait_for, wait_for_value};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection};
-use testkit::{AnvilOptions, Chain, FaultProxy, Hold, Mining, Rule, Upset, wait_for};
+use testkit::{AnvilOptions, Chain, Fault, FaultProxy, Gate, Mining, Rule, wait_for};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -34,11 +34,11 @@ async fn without_rules_the_proxy_is_not_noticed() {
 #[tokio::test]
 async fn a_refused_call_never_reaches_the_server_and_a_lost_reply_comes_after_the_effect() {
     let (chain, proxy, client) = chain_and_proxy().await;
-    proxy.rule(Rule::on("evm_mine", Upset::Refuse).times(1));
+    proxy.rule(Rule::on("evm_mine", Fault::Refuse).times(1));
     assert!(call(&client, &proxy.url(), "evm_mine").await.is_err());
     assert_eq!(chain.call("eth_blockNumber", json!([])).await, json!("0x0"));
 
-    proxy.rule(Rule::on("evm_mine", Upset::ReplyLost).times(1));
+    proxy.rule(Rule::on("evm_mine", Fault::ReplyLost).times(1));
     assert!(call(&client, &proxy.url(), "evm_mine").await.is_err());
     assert_eq!(chain.call("eth_blockNumber", json!([])).await, json!("0x1"));
     assert!(call(&client, &proxy.url(), "evm_mine").await.is_ok());
@@ -48,7 +48,7 @@ async fn a_refused_call_never_reaches_the_server_and_a_lost_reply_comes_after_th
 #[tokio::test]
 async fn invented_answers_carry_the_callers_id_and_touch_only_their_call_in_a_batch() {
     let (_chain, proxy, client) = chain_and_proxy().await;
-    proxy.rule(Rule::on("eth_gasPrice", Upset::RpcError { code: -32000, message: "nonce too low".into() }));
+    proxy.rule(Rule::on("eth_gasPrice", Fault::RpcError { code: -32000, message: "nonce too low".into() }));
     let answer = call(&client, &proxy.url(), "eth_gasPrice").await.unwrap();
     assert_eq!(answer["error"], json!({ "code": -32000, "message": "nonce too low" }));
     assert_eq!(answer["id"], json!(7));
@@ -61,7 +61,7 @@ async fn invented_answers_carry_the_callers_id_and_touch_only_their_call_in_a_ba
     assert_eq!(answers[0], json!({ "jsonrpc": "2.0", "id": 1, "result": "0x38" }));
     assert_eq!((&answers[1]["id"], &answers[1]["error"]["code"]), (&json!(2), &json!(-32000)));
 
-    proxy.rule(Rule::on("/health", Upset::Answer { status: 503, body: "away".into() }));
+    proxy.rule(Rule::on("/health", Fault::Answer { status: 503, body: "away".into() }));
     let answer = client.get(format!("{}/health", proxy.url())).send().await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.text().await.unwrap()), (503, "away".to_owned()));
 }
@@ -69,8 +69,8 @@ async fn invented_answers_carry_the_callers_id_and_touch_only_their_call_in_a_ba
 #[tokio::test]
 async fn a_held_call_waits_until_it_is_released() {
     let (chain, proxy, client) = chain_and_proxy().await;
-    let hold = Hold::new();
-    proxy.rule(Rule::on("evm_mine", Upset::Held(hold.clone())));
+    let hold = Gate::new();
+    proxy.rule(Rule::on("evm_mine", Fault::Held(hold.clone())));
     let url = proxy.url();
     let pending = tokio::spawn(async move { call(&client, &url, "evm_mine").await });
     hold.caught(1).await;
@@ -90,8 +90,8 @@ async fn a_callback_runs_at_its_call_before_or_after_the_effect() {
             counter.fetch_add(n, Ordering::SeqCst);
         }
     };
-    proxy.rule(Rule::on("evm_mine", Upset::Refuse).from_call(2).times(1).before(add(1, before)));
-    proxy.rule(Rule::on("evm_mine", Upset::ReplyLost).from_call(2).times(1).after(add(10, after)));
+    proxy.rule(Rule::on("evm_mine", Fault::Refuse).from_call(2).times(1).before(add(1, before)));
+    proxy.rule(Rule::on("evm_mine", Fault::ReplyLost).from_call(2).times(1).after(add(10, after)));
     assert!(call(&client, &proxy.url(), "evm_mine").await.is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     assert!(call(&client, &proxy.url(), "evm_mine").await.is_err());

@@ -57,7 +57,7 @@ async fn be_the_victim() {
     std::future::pending::<()>().await;
 }
 
-/// Command lines that name the directory, and processes that stand in it (anvil is told of it by no argument).
+/// Command lines that name the directory, and processes that run in it (anvil gets no argument with it).
 fn running_on(marker: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -69,8 +69,8 @@ fn running_on(marker: &str) -> Vec<String> {
         }
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        let stands = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
-        if line.contains(marker) || stands.starts_with(marker) {
+        let working_dir = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+        if line.contains(marker) || working_dir.starts_with(marker) {
             found.push(line);
         }
     }

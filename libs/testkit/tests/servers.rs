@@ -1,4 +1,4 @@
-//! The servers that tests stand on: they start, they are apart from one another, and they go with the test process.
+//! The servers for tests start, are separate from one another, and end with the test process.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The steps of a worker, as places where it can be stopped.
 //!
-//! A worker passes a checkpoint after each step that another one must be able to take over from. In production that costs
-//! nothing. A test build may be killed there (`crash_point`), and a test in the same process may have the worker stand still
-//! there, drop it or let another one overtake it, and see what the chain says.
+//! A worker passes a checkpoint after each step from which another worker must be able to take over. In production that costs
+//! nothing. A test build can be killed there (`crash_point`), and a test in the same process can pause the worker there, drop
+//! it or let another one overtake it.
 
 use std::sync::Arc;
 
@@ -24,28 +24,28 @@ struct Halt {
 }
 
 impl Checkpoints {
-    /// Whoever passes `name` stands still until released, if ever.
+    /// A worker that passes `name` pauses until released.
     #[must_use]
     pub fn halting_at(name: &'static str) -> Self {
         let (reached, released) = (watch::Sender::new(false), watch::Sender::new(false));
         Self { halt: Some(Arc::new(Halt { name, reached, released })) }
     }
 
-    /// Lets whoever stands still go on, as a process does that was paused for too long.
+    /// Lets a paused worker continue, like a process that was suspended for too long.
     pub fn release(&self) {
         if let Some(halt) = &self.halt {
             halt.released.send_replace(true);
         }
     }
 
-    /// Waits until somebody stands still at the checkpoint.
+    /// Waits until a worker has paused at the checkpoint.
     pub async fn reached(&self) {
         let Some(halt) = &self.halt else { return std::future::pending().await };
         // The sender lives as long as we do.
         let _ = halt.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
-    /// To be called after the step of this name.
+    /// Call it after the step of this name.
     pub async fn pass(&self, name: &'static str) {
         crash_point(name);
         if let Some(halt) = self.halt.as_ref().filter(|halt| halt.name == name) {

@@ -1,8 +1,8 @@
 //! A worker's lock, heartbeat and state in Redis.
 //!
 //! Invariants: each change compares the lock's value with our incarnation in one step (Lua), so that a worker that was paused
-//! and overtaken changes nothing; a fencing token is never given twice; time to live is counted by Redis, and on our side
-//! by the monotonic clock from *before* the call, so that we never believe in a lock for longer than Redis does.
+//! and overtaken changes nothing; a fencing token is never issued twice; Redis counts the time to live, and this process counts
+//! it by the monotonic clock from *before* the call, so that it never trusts a lock for longer than Redis keeps it.
 
 use std::time::Instant;
 
@@ -25,13 +25,11 @@ pub struct Claim {
 /// A lock that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLock {
-    /// Grows with every owner; whoever is acted upon can refuse an older one.
+    /// Grows with every owner, so that a receiver can refuse an older one.
     pub token: u64,
-    /// Until then nobody else can have it.
     pub until: Instant,
 }
 
-/// What became of an attempt to take the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockOutcome {
     Ours(HeldLock),
@@ -42,7 +40,6 @@ pub enum LockOutcome {
 }
 
 impl Claim {
-    #[must_use]
     pub fn new(redis: Redis, keys: Keys, timing: Timing, id: WorkerId, incarnation: String) -> Self {
         Self { redis, keys, timing, id, incarnation }
     }
@@ -68,7 +65,7 @@ impl Claim {
         }
     }
 
-    /// One heartbeat: renews the lock and publishes the state. Returns until when the lock is ours, or nothing when it is not.
+    /// One heartbeat: renews the lock and publishes the state. Returns when the lock ends, or nothing when it is not ours.
     ///
     /// # Errors
     /// When Redis does not answer; then nothing is known.
@@ -98,10 +95,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Asks to be started again at once after the end.
-    ///
-    /// # Errors
-    /// When Redis does not answer.
+    /// Sets the flag by which the orchestrator starts the worker again as soon as it has ended.
     pub async fn ask_for_restart(&self) -> Result<(), RedisError> {
         let ttl = i64::try_from(self.timing.restarting_ttl.as_millis()).unwrap_or(i64::MAX);
         let key = self.keys.restarting(&self.id);

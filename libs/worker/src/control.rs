@@ -1,15 +1,15 @@
 //! Commands on the control channel.
 //!
-//! A message is a bare word (`SHUTDOWN`, for everybody) or JSON (`{"type":"SHUTDOWN","pairId":"USDC-USDT"}`, for one). What is
-//! neither is said and ignored: the channel is open to whoever reaches Redis, and a typo must stop nobody.
+//! A message is a bare word (`SHUTDOWN`, for everybody) or JSON (`{"type":"SHUTDOWN","pairId":"USDC-USDT"}`, for one). Anything
+//! else is logged and ignored, because everybody who reaches Redis can write to the channel, and a typo must not stop a worker.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::WorkerId;
 
-/// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, strum::Display, strum::EnumString)]
 #[serde(rename_all = "UPPERCASE")]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum CommandKind {
     /// Finish and exit.
     Shutdown,
@@ -17,61 +17,49 @@ pub enum CommandKind {
     Restart,
 }
 
-/// What is to be done, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     pub kind: CommandKind,
-    /// Everybody when absent.
+    /// All workers when absent.
     pub target: Option<WorkerId>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Wire {
+#[derive(Deserialize)]
+struct Message {
     #[serde(rename = "type")]
     kind: CommandKind,
-    #[serde(rename = "pairId", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pairId", default)]
     target: Option<String>,
 }
 
 impl Command {
-    #[must_use]
     pub fn to_all(kind: CommandKind) -> Self {
         Self { kind, target: None }
     }
 
-    #[must_use]
     pub fn to(kind: CommandKind, id: &WorkerId) -> Self {
         Self { kind, target: Some(id.clone()) }
     }
 
     /// Reads a message; nothing when it is no command.
-    #[must_use]
     pub fn parse(message: &str) -> Option<Self> {
         let message = message.trim();
-        match message {
-            "SHUTDOWN" => return Some(Self::to_all(CommandKind::Shutdown)),
-            "RESTART" => return Some(Self::to_all(CommandKind::Restart)),
-            _ => {}
+        if let Ok(kind) = message.parse() {
+            return Some(Self::to_all(kind));
         }
-        let wire: Wire = serde_json::from_str(message).ok()?;
-        // A target that is no id is for nobody: without this it would be for everybody.
-        let target = wire.target.map(|target| target.parse()).transpose().ok()?;
-        Some(Self { kind: wire.kind, target })
+        let parsed: Message = serde_json::from_str(message).ok()?;
+        // A command whose target is not an id must be ignored; otherwise it would be for all workers.
+        let target = parsed.target.map(|target| target.parse()).transpose().ok()?;
+        Some(Self { kind: parsed.kind, target })
     }
 
-    /// As it is published.
-    #[must_use]
     pub fn message(&self) -> String {
-        match (&self.target, self.kind) {
-            (None, CommandKind::Shutdown) => "SHUTDOWN".to_owned(),
-            (None, CommandKind::Restart) => "RESTART".to_owned(),
-            (Some(target), CommandKind::Shutdown) => format!(r#"{{"type":"SHUTDOWN","pairId":"{target}"}}"#),
-            (Some(target), CommandKind::Restart) => format!(r#"{{"type":"RESTART","pairId":"{target}"}}"#),
+        match &self.target {
+            None => self.kind.to_string(),
+            Some(target) => format!(r#"{{"type":"{}","pairId":"{target}"}}"#, self.kind),
         }
     }
 
-    /// Whether this worker is meant.
-    #[must_use]
     pub fn concerns(&self, id: &WorkerId) -> bool {
         self.target.as_ref().is_none_or(|target| target == id)
     }

@@ -1,8 +1,8 @@
 //! The scheduler loop: one cycle after another at a fixed interval.
 //!
-//! Invariants: never two cycles at once; cycle `n` is due at `start + n x interval` by the monotonic clock, whatever the ones
-//! before took and whatever the wall clock does; a due time that was missed is left out, not made up for; a cycle that takes
-//! longer than its deadline is given up and counted as failed; a failed cycle never ends the loop.
+//! Invariants: never two cycles at once; cycle `n` is due at `start + n x interval` by the monotonic clock, however
+//! long earlier cycles took and whatever the wall clock does; a missed due time is skipped; a cycle that takes longer than its
+//! deadline is cancelled and counted as failed; a failed cycle never ends the loop.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::state::WorkerStatus;
 pub trait Cycle: Send {
     type Error: Into<BoxError> + Send;
 
-    /// Does one round and reports what came of it; the report is kept in the history. Must be safe to drop half-way, as a
-    /// crash would, and to run again after that.
+    /// Does one round and returns a report, which is kept in the history. It must be safe to cancel half-way, like a crash,
+    /// and to run again after that.
     fn cycle(&mut self, context: &CycleContext) -> impl Future<Output = Result<Value, Self::Error>> + Send;
 }
 
@@ -33,46 +33,38 @@ pub struct CycleContext {
 
 impl CycleContext {
     /// Which cycle this is, counted from 1 since the process started.
-    #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Whether the cycle may still act on the outside world: its lock is held and its time not over.
-    #[must_use]
     pub fn may_act(&self) -> bool {
         Instant::now() < self.deadline && self.worker.may_act()
     }
 
-    /// Grows with every owner of the lock; for whoever can refuse an older one. Absent without Redis.
-    #[must_use]
+    /// Grows with every owner of the lock, so that a receiver can refuse an older one. Absent without Redis.
     pub fn fencing_token(&self) -> Option<u64> {
         self.worker.fencing_token()
     }
 
-    /// Until when it must be done.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Who works: to publish, to read and write history, to see a stop coming.
-    #[must_use]
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 }
 
-/// A cycle that was not done in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the cycle was given up after {} ms", .0.as_millis())]
 pub struct Overdue(pub Duration);
 
 impl Worker {
-    /// Runs cycles until the worker is to stop; the one under way then is finished.
+    /// Runs cycles until the worker is to stop; the running one is finished.
     ///
     /// # Errors
-    /// Never; a failed cycle is told in the log, the state and the history.
+    /// Never; a failed cycle is reported in the log, the state and the history.
     pub async fn cycles(&self, mut cycle: impl Cycle) -> Result<(), BoxError> {
         let (start, interval) = (Instant::now(), self.settings().interval);
         let mut due = start;
@@ -147,7 +139,7 @@ impl Worker {
 /// The first due time after `now`.
 fn next_due(start: Instant, interval: Duration, now: Instant) -> Instant {
     let interval = interval.max(Duration::from_millis(1));
-    // What is left of the interval that runs now. Counted this way no number of intervals is too large.
+    // The rest of the current interval. Counted this way no number of intervals is too large.
     let gone = now.saturating_duration_since(start).as_nanos() % interval.as_nanos();
     let left = interval.as_nanos() - gone;
     // Never more than the interval itself, which was bounded when it was read.

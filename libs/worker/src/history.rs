@@ -1,8 +1,7 @@
 //! What a worker has done, in a SQLite file of its own: `{dir}/{id}.db`.
 //!
-//! Owns two tables: `cycles`, written by the scheduler loop, and `records`, where a worker keeps what it likes by kind. Rows
-//! older than the retention (90 days) are pruned at start and once a day. Nothing here is needed to go on: a lost file costs
-//! memory of the past, never work.
+//! Owns two tables: `cycles`, written by the scheduler loop, and `records`, which a worker may write itself, by kind. Rows older
+//! than the retention (90 days) are pruned at start and once a day. A worker does not need the file to continue its work.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +15,6 @@ use sqlx::sqlite::{
 
 use crate::WorkerId;
 
-/// How long rows are kept.
 pub const RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 
 const SCHEMA: &str = include_str!("history.sql");
@@ -32,7 +30,6 @@ pub enum HistoryError {
     Damaged(#[from] serde_json::Error),
 }
 
-/// One cycle as it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CycleRow {
     pub epoch: u64,
@@ -41,15 +38,6 @@ pub struct CycleRow {
     /// What it reported; absent when it failed.
     pub report: Option<Value>,
     pub error: Option<String>,
-}
-
-/// One record to keep, see [`History::put`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    pub kind: &'static str,
-    pub name: String,
-    pub at: DateTime<Utc>,
-    pub body: Value,
 }
 
 /// A worker's file. Clones share it.
@@ -61,9 +49,6 @@ pub struct History {
 
 impl History {
     /// Opens or creates the file, and prunes it.
-    ///
-    /// # Errors
-    /// When it cannot be used.
     pub async fn open(dir: &Path, id: &WorkerId, retention: Duration) -> Result<Self, HistoryError> {
         std::fs::create_dir_all(dir)
             .map_err(|source| HistoryError::Directory { path: dir.display().to_string(), source })?;
@@ -82,9 +67,6 @@ impl History {
     }
 
     /// Keeps a cycle.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn cycle(&self, row: &CycleRow) -> Result<(), HistoryError> {
         sqlx::query("INSERT INTO cycles (epoch, began_ms, took_ms, report, error) VALUES (?, ?, ?, ?, ?)")
             .bind(i64::try_from(row.epoch).unwrap_or(i64::MAX))
@@ -98,9 +80,6 @@ impl History {
     }
 
     /// The last cycles, newest first.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub async fn cycles(&self, limit: u32) -> Result<Vec<CycleRow>, HistoryError> {
         let rows = sqlx::query(
             "SELECT epoch, began_ms, took_ms, report, error FROM cycles ORDER BY id DESC LIMIT ?",
@@ -124,9 +103,6 @@ impl History {
     }
 
     /// Keeps a record of a kind (`decision`, `candles`, ..) at a time. The same kind, name and time again replaces it.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn put(
         &self,
         kind: &str,
@@ -144,30 +120,7 @@ impl History {
         Ok(())
     }
 
-    /// Keeps many records at once: all of them or, after a crash or an error, none.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub async fn put_all(&self, records: &[Record]) -> Result<(), HistoryError> {
-        #[allow(clippy::disallowed_methods, reason = "SQLite's takes back a beginning that nobody waits for")]
-        let mut transaction = self.pool.begin().await?;
-        for record in records {
-            sqlx::query("INSERT OR REPLACE INTO records (kind, name, at_ms, body) VALUES (?, ?, ?, ?)")
-                .bind(record.kind)
-                .bind(&record.name)
-                .bind(record.at.timestamp_millis())
-                .bind(record.body.to_string())
-                .execute(&mut *transaction)
-                .await?;
-        }
-        transaction.commit().await?;
-        Ok(())
-    }
-
     /// Records of a kind and name since a time, oldest first.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub async fn since(
         &self,
         kind: &str,
@@ -190,12 +143,10 @@ impl History {
             .collect()
     }
 
-    /// Removes what is older than the retention; the number of rows that went.
+    /// Removes rows older than the retention, and returns how many those were.
     ///
-    /// Age is counted from the newest row when the clock says later: a clock that jumped ahead must not empty the file.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
+    /// If the clock is ahead of the newest row, age is counted from that row, because a clock that jumped ahead must not empty
+    /// the file.
     pub async fn prune(&self, now: DateTime<Utc>) -> Result<u64, HistoryError> {
         let newest: Option<i64> =
             sqlx::query_scalar("SELECT max(at) FROM (SELECT max(at_ms) AS at FROM records UNION ALL SELECT max(began_ms) FROM cycles)")
@@ -212,7 +163,6 @@ impl History {
     }
 
     /// For a worker's own tables and queries.
-    #[must_use]
     pub fn pool(&self) -> &SqlitePool {
         &self.pool
     }
@@ -262,23 +212,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_records_are_kept_at_once_and_the_same_again_replaces_them() {
+    async fn the_same_record_again_replaces_the_first_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let now = moment(1_800_000_000_000);
         let history = History::open(dir.path(), &"a".parse().unwrap(), RETENTION).await.unwrap();
-        let records = |body: &str| {
-            ["x", "y"].map(|name| Record {
-                kind: "candle",
-                name: name.to_owned(),
-                at: now,
-                body: json!(body),
-            })
-        };
-        history.put_all(&records("first")).await.unwrap();
-        history.put_all(&records("second")).await.unwrap();
-        for name in ["x", "y"] {
-            assert_eq!(history.since("candle", name, now).await.unwrap(), [(now, json!("second"))]);
+        for (name, body) in [("x", "first"), ("y", "other"), ("x", "second")] {
+            history.put("candle", name, now, &json!(body)).await.unwrap();
         }
+        assert_eq!(history.since("candle", "x", now).await.unwrap(), [(now, json!("second"))]);
+        assert_eq!(history.since("candle", "y", now).await.unwrap(), [(now, json!("other"))]);
     }
 
     #[tokio::test]

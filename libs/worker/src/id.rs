@@ -1,11 +1,11 @@
-//! What a worker is called.
+//! The id of a worker.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A worker's id, `pairId` in the key table and `WORKER_PAIR_ID` in its environment.
 ///
-/// It becomes part of a key, of a file name and of log lines, so it holds nothing that means anything there.
+/// It becomes part of a key, of a file name and of log lines, so it holds only characters that are plain in all of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(String);
 
@@ -15,8 +15,6 @@ pub struct WorkerId(String);
 pub struct WorkerIdError;
 
 impl WorkerId {
-    /// As it is written in keys.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Heartbeats: the lock longer, the sign of life, the state, at a steady rhythm from a task of its own.
+//! Heartbeats: a task of its own renews the lock and publishes the heartbeat and the state at a fixed interval.
 //!
 //! Invariant: a worker whose cycle hangs past its deadline sends no more heartbeats, so that its orchestrator ends it; one
 //! that is only cut off from Redis keeps what it holds and comes back by itself.
@@ -12,18 +12,17 @@ use crate::keys::Timing;
 use crate::redis::RedisError;
 use crate::runtime::{Permission, Shared};
 
-/// How soon Redis is tried again: a fraction of a heartbeat, so that an outage costs little more than itself.
+/// How soon Redis is retried: a fraction of a heartbeat, so that the worker is back soon after an outage.
 pub(crate) fn retry_pause(timing: &Timing) -> Duration {
     (timing.heartbeat_interval / 4).clamp(Duration::from_millis(20), Duration::from_secs(2))
 }
 
-/// Beats until dropped.
 pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
     let timing = shared.settings.timing;
     let mut silent = false;
     loop {
         let began = Instant::now();
-        // The time that a beat takes is part of the rhythm; a failed one is followed by a pause of its own.
+        // The time that a heartbeat takes is part of the interval; a failed one is followed by its own pause.
         let next = if hangs(&shared) {
             tracing::error!(worker = %shared.settings.id, "the cycle hangs past its deadline; no more heartbeats");
             began + timing.heartbeat_interval
@@ -66,10 +65,10 @@ async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
         shared.permission.send_replace(Permission::Held(crate::claim::HeldLock { until, ..held }));
         return Ok(());
     }
-    // Never held, expired during an outage, or gone with the data of a Redis that was restarted: take it, if it is free.
+    // The lock was never held, expired during an outage, or was lost in a restart of Redis: take it if it is free.
     match claim.take().await? {
         LockOutcome::Ours(held) => {
-            tracing::warn!(worker = %shared.settings.id, token = held.token, "the lock was taken anew");
+            tracing::warn!(worker = %shared.settings.id, token = held.token, "the lock was taken again");
             shared.change(|state| state.fencing_token = Some(held.token));
             shared.permission.send_replace(Permission::Held(held));
             claim.beat(&shared.snapshot()).await?;
@@ -84,6 +83,6 @@ async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
 
 fn hangs(shared: &Shared) -> bool {
     let overdue_at = *shared.overdue_at.lock().unwrap_or_else(PoisonError::into_inner);
-    // A cycle that can be cancelled is, at its deadline; only one that blocks its thread is still there a while later.
+    // A cycle is cancelled at its deadline; only one that blocks its thread is still there a while later.
     overdue_at.is_some_and(|at| Instant::now() > at + shared.settings.timing.heartbeat_interval)
 }

@@ -3,11 +3,11 @@
 //! | key | lives | holds |
 //! |---|---|---|
 //! | `{ns}orchestrator:lock` | 60 s | incarnation of the orchestrator that leads |
-//! | `{ns}workers` | for ever | SET of active ids |
+//! | `{ns}workers` | no expiry | SET of active ids |
 //! | `{ns}worker:{id}:lock` | 900 s | incarnation of the process that works |
 //! | `{ns}worker:{id}:heartbeat` | 45 s | Unix time in milliseconds |
 //! | `{ns}worker:{id}:state` | 60 s | [`WorkerState`](crate::WorkerState) as JSON |
-//! | `{ns}worker:{id}:restarting` | 60 s | a restart was asked for |
+//! | `{ns}worker:{id}:restarting` | 60 s | a restart was requested |
 //! | `{ns}control` | | channel of [`Command`](crate::Command)s |
 //!
 //! Beside them, for what locks alone cannot do (none of them ever expires):
@@ -35,67 +35,54 @@ pub struct Keys {
 
 impl Keys {
     /// Under `namespace`, which should end with a colon.
-    #[must_use]
     pub fn new(namespace: impl Into<String>) -> Self {
         Self { namespace: namespace.into() }
     }
 
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    #[must_use]
     pub fn orchestrator_lock(&self) -> String {
         format!("{}orchestrator:lock", self.namespace)
     }
 
-    #[must_use]
     pub fn orchestrator_epoch(&self) -> String {
         format!("{}orchestrator:epoch", self.namespace)
     }
 
-    #[must_use]
     pub fn orchestrator_owner(&self) -> String {
         format!("{}orchestrator:owner", self.namespace)
     }
 
-    #[must_use]
     pub fn workers(&self) -> String {
         format!("{}workers", self.namespace)
     }
 
-    #[must_use]
     pub fn control(&self) -> String {
         format!("{}control", self.namespace)
     }
 
-    #[must_use]
     pub fn lock(&self, id: &WorkerId) -> String {
         self.worker(id, "lock")
     }
 
-    #[must_use]
     pub fn heartbeat(&self, id: &WorkerId) -> String {
         self.worker(id, "heartbeat")
     }
 
-    #[must_use]
     pub fn state(&self, id: &WorkerId) -> String {
         self.worker(id, "state")
     }
 
-    #[must_use]
     pub fn restarting(&self, id: &WorkerId) -> String {
         self.worker(id, "restarting")
     }
 
-    #[must_use]
     pub fn fence(&self, id: &WorkerId) -> String {
         self.worker(id, "fence")
     }
 
-    #[must_use]
     pub fn process(&self, id: &WorkerId) -> String {
         self.worker(id, "process")
     }
@@ -130,7 +117,6 @@ impl Default for Timing {
 
 impl Timing {
     /// The variables by which a worker learns them, in milliseconds.
-    #[must_use]
     pub fn variables(&self) -> BTreeMap<&'static str, String> {
         self.named().into_iter().map(|(name, span)| (name, span.as_millis().to_string())).collect()
     }

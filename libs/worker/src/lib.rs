@@ -1,6 +1,7 @@
-//! What every background worker runs on.
+//! The runtime of every background worker.
 //!
-//! Two layers. [`Loop`] is the loop around a `tick()`: woken, due, or after the longest pause. [`runtime`] is the life of a worker
+//! Three layers. [`Loop`] runs a `tick()` when it is woken, when work is due, or after the longest pause. [`Supervisor`] keeps
+//! the loops of each wanted key running. [`runtime`] is the life of a worker
 //! *process*: its lock with incarnation and fencing token, heartbeat, state, control channel, scheduler loop and history, as
 //! the orchestrator expects them. A program calls [`runtime::run`] with [`Settings::from_env`] and either [`Worker::cycles`] (work
 //! at an interval, see [`Cycle`]) or [`Worker::while_permitted`] (loops of its own). Without `WORKER_REDIS_URL` it runs alone, without

@@ -1,7 +1,7 @@
-//! The connection to Redis (or Dragonfly): made once, mended by the client ever after.
+//! The connection to Redis (or Dragonfly): made once, and repaired by the client.
 //!
-//! Owns connections, never keys. No command is repeated on its own: one that was under way when the connection broke has an
-//! unknown outcome, and only its caller knows whether to repeat it. A command that waited too long is not sent later.
+//! Owns connections, never keys. No command is retried automatically: a command that was running when the connection broke
+//! has an unknown outcome, and only its caller knows whether to repeat it. A command that waited too long is not sent later.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,10 +19,8 @@ pub enum RedisError {
     /// The connection string is wrong.
     #[error("the address is not a Redis connection string")]
     Url(#[source] fred::error::Error),
-    /// Nobody answers, or not in time.
     #[error("Redis does not answer")]
     Unreachable(#[source] fred::error::Error),
-    /// It answered with something that cannot be.
     #[error("Redis answered {0:?}, which makes no sense here")]
     Answer(String),
 }
@@ -33,7 +31,6 @@ impl From<fred::error::Error> for RedisError {
     }
 }
 
-/// Where Redis is.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     /// Connection string; may hold a password, so it is not in `Debug`.
@@ -56,45 +53,31 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Begins to connect, and goes on trying for as long as it takes.
-    ///
-    /// # Errors
-    /// When the address is none.
+    /// Begins to connect, and retries for as long as it takes.
     pub fn open(config: &RedisConfig) -> Result<Self, RedisError> {
         let client = builder(config)?.build().map_err(RedisError::Url)?;
         client.connect();
         Ok(Self { client, config: config.clone() })
     }
 
-    /// Connects and makes sure that somebody answers.
-    ///
-    /// # Errors
-    /// When nobody does.
+    /// Connects, and checks that Redis answers.
     pub async fn connect(config: &RedisConfig) -> Result<Self, RedisError> {
         let redis = Self::open(config)?;
         redis.ping().await?;
         Ok(redis)
     }
 
-    /// The client, for commands.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Asks for a sign of life.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// Checks that Redis answers.
     pub async fn ping(&self) -> Result<(), RedisError> {
         self.client.ping::<String>(None).await?;
         Ok(())
     }
 
-    /// Listens to a channel on a connection of its own, which finds back to it by itself after an outage.
-    ///
-    /// # Errors
-    /// When the address is none.
+    /// Listens to a channel on a connection of its own, which subscribes again by itself after an outage.
     pub fn subscribe(&self, channel: String) -> Result<Subscription, RedisError> {
         let client = builder(&self.config)?.build_subscriber_client().map_err(RedisError::Url)?;
         let messages = client.message_rx();
@@ -102,7 +85,7 @@ impl Redis {
         client.connect();
         let first = client.clone();
         let begun = tokio::spawn(async move {
-            // Until the first success; from then on the client knows what to subscribe to after a broken connection.
+            // Until the first success; from then on the client subscribes again by itself.
             while first.subscribe(channel.clone()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
@@ -159,14 +142,14 @@ fn builder(config: &RedisConfig) -> Result<Builder, RedisError> {
             c.connection_timeout = timeout;
             c.internal_command_timeout = timeout;
             c.max_command_attempts = 1;
-            // A peer that vanished without a word is noticed by its silence.
+            // A server that vanished is noticed because it stops answering.
             c.unresponsive = UnresponsiveConfig {
                 max_timeout: Some(timeout * 3),
                 interval: timeout.max(Duration::from_millis(500)),
             };
         })
         .with_performance_config(|p| p.default_command_timeout = timeout)
-        // Without end: an outage of any length mends itself. The cap keeps recovery quick.
+        // Without a limit, so that an outage may have any length. The cap keeps recovery quick.
         .set_policy(ReconnectPolicy::new_exponential(0, 50, 2_000, 2));
     Ok(builder)
 }

@@ -1,4 +1,4 @@
-//! The loop around a tick: look, sleep, be woken.
+//! The loop around a tick: look for work, wait, look again.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use types::Backoff;
 /// What a tick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TickOutcome {
-    /// Something was done; there may be more: look again at once.
+    /// Something was done and there may be more, so the loop looks again at once.
     Worked,
-    /// Nothing to do. `next` says when there will be, if that is known.
+    /// Nothing to do. `next` is when there will be something, if that is known.
     Idle { next: Option<Duration> },
 }
 
@@ -34,7 +34,6 @@ pub struct Loop {
 
 impl Loop {
     /// A loop that looks at least once every `longest_pause`.
-    #[must_use]
     pub fn new(name: impl Into<String>, longest_pause: Duration) -> Self {
         let backoff = Backoff {
             base: Duration::from_millis(100),
@@ -44,7 +43,6 @@ impl Loop {
         Self { name: name.into(), longest_pause, backoff, subscription: None }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -56,7 +54,7 @@ impl Loop {
         self
     }
 
-    /// Runs until `stop`. The tick under way then is finished, never dropped half-way.
+    /// Runs until `stop`. The running tick is finished, never cancelled half-way.
     pub async fn run(mut self, mut worker: impl Tick, stop: CancellationToken) {
         tracing::info!(worker = self.name, "worker started");
         let mut failures = 0u32;

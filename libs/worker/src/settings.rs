@@ -1,4 +1,4 @@
-//! How a worker learns who it is: from its environment, as the orchestrator (or a Kubernetes manifest) sets it.
+//! The settings of a worker, read from the environment that the orchestrator (or a Kubernetes manifest) sets.
 //!
 //! | variable | default | |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! | `WORKER_INCARNATION` | a new one | unique for each start; set by an orchestrator |
 //! | `WORKER_ORPHAN` | `stay` | `exit`: stop when standard input ends, because the orchestrator is gone |
 //! | `WORKER_DATA_DIR` | `.data` | where the history file lies |
-//! | `WORKER_HEARTBEAT_INTERVAL_MS`, `WORKER_HEARTBEAT_TTL_MS`, `WORKER_LOCK_TTL_MS`, `WORKER_STATE_TTL_MS`, `WORKER_RESTARTING_TTL_MS` | 15 s, 45 s, 900 s, 60 s, 60 s | the rhythm |
+//! | `WORKER_HEARTBEAT_INTERVAL_MS`, `WORKER_HEARTBEAT_TTL_MS`, `WORKER_LOCK_TTL_MS`, `WORKER_STATE_TTL_MS`, `WORKER_RESTARTING_TTL_MS` | 15 s, 45 s, 900 s, 60 s, 60 s | intervals and times to live |
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,39 +24,38 @@ use crate::history::RETENTION;
 use crate::keys::{DEFAULT_NAMESPACE, Keys, Timing};
 use crate::redis::RedisConfig;
 
-/// No span is longer: what is added to a clock must not leave its range.
+/// No duration is longer, because adding it to a clock must not leave the clock's range.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What a worker does when Redis does not answer. What it holds it finishes in either case.
+/// What a worker does when Redis does not answer. It finishes running work in either case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WithoutRedis {
-    /// Starts nothing new: only its lock keeps others from doing the same work.
+    /// Starts nothing new, because only its lock keeps others from doing the same work.
     #[default]
     Pause,
-    /// Goes on: each piece of its work is leased and fenced by a database, so that a twin does no harm.
+    /// Continues, because each piece of its work is leased and fenced by a database, so that a second worker does no harm.
     GoOn,
 }
 
-/// Who a worker is, and how it keeps time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub id: WorkerId,
     /// Unique for each start of the process.
     pub incarnation: String,
-    /// Whether an orchestrator started us; it waits for nobody's lock, so neither do we.
+    /// Whether an orchestrator started this worker. Then the worker does not wait for a lock that another one holds.
     pub supervised: bool,
     /// Without it the worker runs alone.
     pub redis: Option<RedisConfig>,
     pub keys: Keys,
     pub timing: Timing,
     pub interval: Duration,
-    /// A longer cycle is given up.
+    /// A longer cycle is cancelled.
     pub deadline: Duration,
-    /// Where the history lies; without it there is none.
+    /// The directory of the history; without it no history is kept.
     pub data_dir: Option<PathBuf>,
     pub retention: Duration,
     pub without_redis: WithoutRedis,
-    /// Whether the end of standard input is the end of the orchestrator, and ours.
+    /// Whether the worker ends with its standard input, which means that the orchestrator is gone.
     pub exit_when_orphaned: bool,
 }
 
@@ -66,8 +65,7 @@ pub struct Settings {
 pub struct SettingsError(pub Vec<String>);
 
 impl Settings {
-    /// A worker that runs alone, with the usual rhythm.
-    #[must_use]
+    /// A worker that runs alone, with the default timing.
     pub fn alone(id: WorkerId) -> Self {
         let timing = Timing::default();
         Self {
@@ -86,10 +84,7 @@ impl Settings {
         }
     }
 
-    /// From the process's environment; `id` is what the worker is called when nobody names it.
-    ///
-    /// # Errors
-    /// Every variable that cannot be used.
+    /// From the process's environment; `id` is the worker's id when the environment names none.
     pub fn from_env(id: &WorkerId) -> Result<Self, SettingsError> {
         // Variables that are not Unicode cannot be ours.
         let variables =
@@ -97,15 +92,12 @@ impl Settings {
         Self::from_variables(id, variables)
     }
 
-    /// The same for variables in hand.
-    ///
-    /// # Errors
-    /// Every variable that cannot be used.
+    /// The same from given variables.
     pub fn from_variables(
         id: &WorkerId,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let mut read = Read { values: variables.into_iter().collect(), mistakes: Vec::new() };
+        let mut read = VariableReader { values: variables.into_iter().collect(), mistakes: Vec::new() };
         let id = read.parsed("WORKER_PAIR_ID").unwrap_or_else(|| id.clone());
         let default = Timing::default();
         let [heartbeat, heartbeat_ttl, lock, state, restarting] =
@@ -136,12 +128,12 @@ impl Settings {
     }
 }
 
-struct Read {
+struct VariableReader {
     values: BTreeMap<String, String>,
     mistakes: Vec<String>,
 }
 
-impl Read {
+impl VariableReader {
     fn text(&self, name: &str) -> Option<String> {
         self.values.get(name).filter(|value| !value.is_empty()).cloned()
     }
@@ -165,7 +157,6 @@ impl Read {
         self.bounded(name, Some(span))
     }
 
-    /// Seconds, with a fraction if need be.
     fn seconds(&mut self, name: &str) -> Option<Duration> {
         let seconds: f64 = self.parsed(name)?;
         self.bounded(name, Duration::try_from_secs_f64(seconds).ok())
@@ -215,8 +206,8 @@ mod tests {
         let mut variables =
             vec![("WORKER_PAIR_ID", "a"), ("WORKER_INCARNATION", "i-1"), ("INTERVAL_SEC", "0.25")];
         variables.extend([("WORKER_REDIS_URL", "redis://127.0.0.1:1"), ("WORKER_NAMESPACE", "x:")]);
-        let told = timing.variables();
-        variables.extend(told.iter().map(|(name, value)| (*name, value.as_str())));
+        let given = timing.variables();
+        variables.extend(given.iter().map(|(name, value)| (*name, value.as_str())));
         let settings = read(&variables).unwrap();
         assert_eq!((settings.id.as_str(), settings.incarnation.as_str()), ("a", "i-1"));
         assert_eq!(settings.interval, Duration::from_millis(250));

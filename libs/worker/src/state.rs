@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use crate::WorkerId;
 
-/// How a worker feels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerStatus {
@@ -14,7 +13,7 @@ pub enum WorkerStatus {
     Starting,
     /// A cycle is under way, or a long-running worker runs.
     Working,
-    /// Sleeps until the next cycle.
+    /// Waits for the next cycle.
     Idle,
     /// May start nothing new: Redis is away.
     Waiting,
@@ -23,7 +22,7 @@ pub enum WorkerStatus {
     Stopping,
 }
 
-/// The value of the state key. What is the worker's own (decision, forces, regime, ..) lies beside these fields.
+/// The value of the state key. The worker's own fields (decision, forces, regime, ..) are written beside these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerState {
@@ -50,7 +49,6 @@ pub struct WorkerState {
 }
 
 impl WorkerState {
-    #[must_use]
     pub fn new(id: &WorkerId, incarnation: &str) -> Self {
         Self {
             pair_id: id.to_string(),
@@ -67,8 +65,6 @@ impl WorkerState {
         }
     }
 
-    /// As it is published.
-    #[must_use]
     pub fn json(&self) -> String {
         // Maps with text keys and plain values always serialise.
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use proto::execution::v1 as ex;
 use serde_json::{Value, json};
-use testkit::{Rule, Upset};
+use testkit::{Fault, Rule};
 use tests::judge::{Expected, judge_but};
 use tests::ledger::Ledger;
 use tests::payments::PATIENCE;
@@ -48,7 +48,7 @@ async fn a_foreign_transaction_at_our_nonce_halts_the_lane_and_the_payment_is_ma
     let scene = Scene::new().await?;
     let proxy = scene.behind_proxy().await?;
     // Signed and stored, and no node has it: the nonce is open when somebody else takes it.
-    proxy.rule(Rule::on("eth_sendRawTransaction", Upset::Refuse));
+    proxy.rule(Rule::on("eth_sendRawTransaction", Fault::Refuse));
     let order = scene.customer.order("BNB", "0.001").await?;
     let job = scene.sent(&order).await?;
     let nonce = job.attempts[0].nonce.context("it has a nonce")?;

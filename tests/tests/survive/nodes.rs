@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use proto::execution::v1 as ex;
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Hold, Rule, Upset};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 use tests::judge::judge;
 use tests::load::{BOTH, under_load};
 use tests::payments::{Ordered, PATIENCE};
@@ -15,8 +15,8 @@ use crate::support::{IMPATIENT, PACE, Scene};
 
 const SEND: &str = "eth_sendRawTransaction";
 
-fn refusal(message: &str) -> Upset {
-    Upset::RpcError { code: -32000, message: message.to_owned() }
+fn refusal(message: &str) -> Fault {
+    Fault::RpcError { code: -32000, message: message.to_owned() }
 }
 
 /// The different bytes that were ever sent.
@@ -39,11 +39,11 @@ async fn a_node_that_takes_a_payment_and_loses_the_reply_gets_the_same_bytes_aga
     scene.never_raise().await?;
     scene.execution_with(IMPATIENT).await?;
     let proxy = scene.behind_proxy().await?;
-    proxy.rule(Rule::on(SEND, Upset::ReplyLost).times(6));
+    proxy.rule(Rule::on(SEND, Fault::ReplyLost).times(6));
     // Known already, and mined already, in the words of two kinds of nodes: each is success or a look at the chain.
     proxy.rule(Rule::on(SEND, refusal("already known")).times(2));
     proxy.rule(Rule::on(SEND, refusal("nonce too low")).times(2));
-    proxy.rule(Rule::on(SEND, Upset::Answer { status: 503, body: "overloaded".to_owned() }).times(2));
+    proxy.rule(Rule::on(SEND, Fault::Answer { status: 503, body: "overloaded".to_owned() }).times(2));
     let paid = scene.customer.order_some(12).await?;
     scene.customer.all_completed(&paid).await?;
     judge(&scene.stack, &scene.customer, &paid).await?;
@@ -63,8 +63,8 @@ async fn a_node_that_takes_a_payment_and_loses_the_reply_gets_the_same_bytes_aga
 async fn bytes_and_hash_are_stored_before_they_are_sent() -> Result<()> {
     let scene = Scene::new().await?;
     let proxy = scene.behind_proxy().await?;
-    let hold = Hold::new();
-    proxy.rule(Rule::on(SEND, Upset::Held(hold.clone())));
+    let hold = Gate::new();
+    proxy.rule(Rule::on(SEND, Fault::Held(hold.clone())));
     let orders = scene.customer.order_some(4).await?;
     hold.caught(1).await;
     for raw in sent(&proxy) {
@@ -173,7 +173,7 @@ async fn the_original_that_is_mined_after_its_replacement_was_signed_counts() ->
     let order = scene.customer.order("USDT", "1.25").await?;
     let original = scene.sent(&order).await?.attempts[0].tx_hash.clone();
     // The replacement is signed and stored, and every node is deaf to it.
-    proxy.rule(Rule::on(SEND, Upset::Refuse));
+    proxy.rule(Rule::on(SEND, Fault::Refuse));
     scene
         .job_when(&order, "raised", |job| job.attempts.len() > 1 && !job.attempts[1].tx_hash.is_empty())
         .await?;
@@ -208,7 +208,7 @@ async fn nodes_that_disagree_about_a_receipt_delay_the_verdict() -> Result<()> {
     let scene = Scene::new().await?;
     let proxy = FaultProxy::http(scene.node.address()).await;
     let honest = scene.stack.part("bsc")?.url;
-    proxy.rule(Rule::on(RECEIPT, Upset::RpcResult(Value::Null)));
+    proxy.rule(Rule::on(RECEIPT, Fault::RpcResult(Value::Null)));
     pool::nodes(&scene.stack, vec![honest, proxy.url()]).await?;
     testkit::wait_for("the second node to be asked", PATIENCE, || async {
         proxy.calls("eth_getBlockByNumber") > 0
@@ -222,7 +222,7 @@ async fn nodes_that_disagree_about_a_receipt_delay_the_verdict() -> Result<()> {
     // Then it says that the payment failed, in a receipt that is right in all other respects.
     let mut forged = receipt(&scene, &job).await?;
     forged["status"] = json!("0x0");
-    proxy.replace_rules([Rule::on(RECEIPT, Upset::RpcResult(forged))]);
+    proxy.replace_rules([Rule::on(RECEIPT, Fault::RpcResult(forged))]);
     let asked = proxy.calls(RECEIPT);
     testkit::wait_for("the forged receipt to be read", PATIENCE, || async {
         proxy.calls(RECEIPT) > asked + 2

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use proto::execution::v1 as ex;
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_client::IntentServiceClient;
-use testkit::{Rule, Upset};
+use testkit::{Fault, Rule};
 use tests::judge::judge;
 use tests::payments::{Ordered, PATIENCE, again};
 use types::{Address, AddressFormat, PaymentDigest, approval_message};
@@ -22,8 +22,8 @@ const HASTY: &[(&str, &str)] = &[
     ("BURSAR_EXECUTION__RETRY__WITHDRAWAL__BASE_MS", "100"),
 ];
 
-fn refusal(message: &str) -> Upset {
-    Upset::RpcError { code: -32000, message: message.to_owned() }
+fn refusal(message: &str) -> Fault {
+    Fault::RpcError { code: -32000, message: message.to_owned() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use chain::{Advice, BroadcastOutcome, ChainEdge as _, Pricing, Seen, TransientCause, TxStatus};
 use payment::GasFee;
 use serde_json::json;
-use testkit::{FaultProxy, Hold, Rule, Upset};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 
 use crate::kit::{
     CHAIN_ID, FEE, GWEI, Wallet, balance, edge, label, node, receiver, seen, standing, two_nodes,
@@ -118,7 +118,7 @@ async fn a_lost_reply_is_unknown_and_the_same_bytes_settle_it() {
     let edge = edge(&[proxy.url()]);
     let wallet = Wallet::funded(&node, 6).await;
     let (raw, claim) = wallet.native(&edge, 0, 0x55, FEE);
-    proxy.rule(Rule::on(SEND, Upset::ReplyLost).times(1));
+    proxy.rule(Rule::on(SEND, Fault::ReplyLost).times(1));
 
     let lost = edge.broadcast(std::slice::from_ref(&raw)).await.remove(0).merged;
     assert_eq!((lost.label(), lost.advice()), ("unknown", Advice::ResendSame));
@@ -139,16 +139,16 @@ async fn silence_and_server_errors_are_unknown_and_a_closed_door_is_not() {
     let outcome = async || edge.broadcast(std::slice::from_ref(&raw)).await.remove(0).merged;
 
     for upset in [
-        Upset::Hang,
-        Upset::Answer { status: 502, body: "bad gateway".into() },
-        Upset::Answer { status: 200, body: "<html>".into() },
-        Upset::Answer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
-        Upset::RpcError { code: -32000, message: "something nobody has ever seen".into() },
+        Fault::Hang,
+        Fault::Answer { status: 502, body: "bad gateway".into() },
+        Fault::Answer { status: 200, body: "<html>".into() },
+        Fault::Answer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
+        Fault::RpcError { code: -32000, message: "something nobody has ever seen".into() },
     ] {
         proxy.rule(Rule::on(SEND, upset.clone()).times(1));
         assert_eq!(outcome().await.label(), "unknown", "{upset:?}");
     }
-    proxy.rule(Rule::on(SEND, Upset::Answer { status: 429, body: String::new() }).times(1));
+    proxy.rule(Rule::on(SEND, Fault::Answer { status: 429, body: String::new() }).times(1));
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::RateLimited));
     proxy.refuse().await;
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::Unreachable));
@@ -163,8 +163,8 @@ async fn a_slow_node_delays_nothing_and_still_gets_the_bytes() {
     let wallet = Wallet::funded(&node, 8).await;
     edge.probe().await;
     let (raw, _) = wallet.native(&edge, 0, 0x57, FEE);
-    let hold = Hold::new();
-    second.rule(Rule::on(SEND, Upset::Held(hold.clone())));
+    let hold = Gate::new();
+    second.rule(Rule::on(SEND, Fault::Held(hold.clone())));
 
     let started = Instant::now();
     let broadcast = edge.broadcast(&[raw]).await.remove(0);

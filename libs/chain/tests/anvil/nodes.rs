@@ -6,7 +6,7 @@ use chain::{
 };
 use payment::AssetRef;
 use serde_json::json;
-use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
+use testkit::{AnvilOptions, Fault, FaultProxy, Mining, Rule};
 use types::RawAmount;
 
 use crate::kit::{FEE, Wallet, config, deploy_token, edge, mint, node, receiver, two_nodes};
@@ -75,7 +75,7 @@ async fn a_node_s_head_never_goes_back() {
     let genesis = node.call("eth_getBlockByNumber", json!(["0x0", false])).await;
     node.mine(4).await;
     assert_eq!(edge.head().await.unwrap().number, 4);
-    first.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(genesis)));
+    first.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(genesis)));
     assert_eq!(edge.head().await.unwrap().number, 4);
     let health = edge.probe().await;
     assert!(health[0].went_back && !health[1].went_back);
@@ -96,7 +96,7 @@ async fn one_node_s_inflated_nonce_moves_nothing() {
     let sight = |mined, pending, agreed| Anchor::Nonce(Sight { mined, pending, agreed });
     assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(0, 1, Some(1)));
     node.mine(1).await;
-    first.rule(Rule::on("eth_getTransactionCount", Upset::RpcResult(json!("0x9"))));
+    first.rule(Rule::on("eth_getTransactionCount", Fault::RpcResult(json!("0x9"))));
     assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(1, 9, Some(1)));
     second.refuse().await;
     assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(9, 9, None), "nobody to agree with");
@@ -110,7 +110,7 @@ async fn a_node_without_batches_is_asked_one_by_one() {
     edge.probe().await;
     let refusal =
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Batch requests are not supported"}}"#;
-    proxy.rule(Rule::on("eth_getBalance", Upset::Answer { status: 200, body: refusal.into() }).times(1));
+    proxy.rule(Rule::on("eth_getBalance", Fault::Answer { status: 200, body: refusal.into() }).times(1));
     let of: Vec<_> =
         (1..=20).map(|byte| BalanceOf { holder: receiver(byte), asset: AssetRef::Native }).collect();
     let balances = edge.balances(&of).await.unwrap();

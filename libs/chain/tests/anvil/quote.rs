@@ -4,7 +4,7 @@ use chain::evm::FeeKind;
 use chain::{BalanceOf, ChainEdge as _, EvmChain, FeePolicy, Finality, QuoteError};
 use payment::{Action, AssetRef, GasFee, Price};
 use serde_json::json;
-use testkit::{FaultProxy, Rule, Upset};
+use testkit::{Fault, FaultProxy, Rule};
 use types::Priority;
 
 use crate::kit::{GWEI, Wallet, config, deploy, deploy_token, edge, mint, node, receiver, two_nodes};
@@ -98,7 +98,7 @@ async fn unheard_words_about_everything_are_the_node_s_own_trouble() {
     let (first, second, edge) = two_nodes(&node).await;
     let wallet = Wallet::funded(&node, 50).await;
     let action = Action::Pay(wallet.pays(AssetRef::Native, 0x7b, 5));
-    let sick = || Rule::on("eth_estimateGas", Upset::RpcError { code: -32603, message: "so\0what".into() });
+    let sick = || Rule::on("eth_estimateGas", Fault::RpcError { code: -32603, message: "so\0what".into() });
     first.rule(sick());
     assert!(edge.quote(&action, Priority::Normal).await.is_ok(), "another node knows better");
     second.rule(sick());
@@ -112,7 +112,7 @@ async fn no_control_character_of_a_node_gets_any_further() {
     let proxy = FaultProxy::http(node.address()).await;
     let edge = edge(&[proxy.url()]);
     let wallet = Wallet::funded(&node, 51).await;
-    let error = |text: &str| Upset::RpcError { code: 3, message: text.to_owned() };
+    let error = |text: &str| Fault::RpcError { code: 3, message: text.to_owned() };
     proxy.rule(Rule::on("eth_estimateGas", error("execution reverted: a\0b\u{1b}c")));
     let action = Action::Pay(wallet.pays(AssetRef::Native, 0x7c, 5));
     let refused = edge.quote(&action, Priority::Normal).await.unwrap_err();
@@ -122,7 +122,7 @@ async fn no_control_character_of_a_node_gets_any_further() {
     let sent = edge.broadcast(std::slice::from_ref(&raw)).await;
     assert_eq!(sent[0].merged.to_string(), "unknown: who knows");
     // What cannot be read is quoted in the error.
-    proxy.rule(Rule::on("eth_getBalance", Upset::RpcResult(json!("no\0number"))));
+    proxy.rule(Rule::on("eth_getBalance", Fault::RpcResult(json!("no\0number"))));
     let of = BalanceOf { holder: wallet.address(), asset: AssetRef::Native };
     let error = edge.balances(&[of]).await.unwrap_err().to_string();
     assert!(error.contains("cannot be read") && !error.contains('\0'), "{error}");

@@ -3,7 +3,7 @@
 use chain::{ChainEdge as _, Claim, EvmChain, Fate, FateQuestion, Finality, Plan, TxStatus};
 use payment::{Action, AssetRef, Binding, Closing, Effect, EffectCheck, GasFee, NoEffect, Price};
 use serde_json::json;
-use testkit::{Chain, Rule, Upset};
+use testkit::{Chain, Fault, Rule};
 use types::{Address, RawAmount, TxHash};
 
 use crate::kit::{
@@ -30,7 +30,7 @@ async fn one_node_ahead_of_the_other_does_not_make_a_block_final() {
     let (first, _second, edge) = two_nodes(&node).await;
     node.mine(10).await;
     let old = node.call("eth_getBlockByNumber", json!(["0x5", false])).await;
-    first.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(old)).times(1));
+    first.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(old)).times(1));
     assert_eq!(final_head(&edge).await.number, 3, "two below the lower of the two heads");
 }
 
@@ -64,7 +64,7 @@ async fn a_pool_that_has_not_heard_of_it_contradicts_nobody() {
     let wallet = Wallet::funded(&node, 67).await;
     let (raw, claim) = wallet.native(&edge, 0, 0x89, FEE);
     edge.broadcast(&[raw]).await;
-    first.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(json!(null))));
+    first.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(json!(null))));
     assert_eq!(standing(&edge, &claim).await, TxStatus::NotFinal);
 }
 
@@ -145,25 +145,25 @@ async fn a_fabricated_receipt_is_a_disagreement_and_a_lagging_node_an_abstention
     // The same receipt, but failed: one node lies.
     let mut forged = node.call("eth_getTransactionReceipt", json!([claim.hash.to_string()])).await;
     forged["status"] = json!("0x0");
-    first.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(forged)));
+    first.rule(Rule::on("eth_getTransactionReceipt", Fault::RpcResult(forged)));
     assert!(ask().await.is_disagreement());
     first.pass().await;
     // A node that has the transaction in a final block and no receipt of it has lost that, and says nothing.
-    second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(json!(null))));
+    second.rule(Rule::on("eth_getTransactionReceipt", Fault::RpcResult(json!(null))));
     let pruned = ask().await;
     assert!(matches!(pruned, chain::Agreement::TooFew { .. }), "{pruned:?}");
     // One that knows of neither contradicts the other.
-    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(json!(null))));
+    second.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(json!(null))));
     assert!(ask().await.is_disagreement());
     second.pass().await;
     // Another block at a final height.
     let mut other = node.call("eth_getBlockByNumber", json!(["0x1", false])).await;
     other["hash"] = json!(TxHash([0xee; 32]).to_string());
-    second.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(other)));
+    second.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(other)));
     assert!(ask().await.is_disagreement());
     second.pass().await;
     // A node that does not have the block yet says nothing either way.
-    second.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(json!(null))));
+    second.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(json!(null))));
     let lagging = ask().await;
     assert!(matches!(lagging, chain::Agreement::TooFew { needed: 2, .. }), "{lagging:?}");
     second.pass().await;
@@ -214,7 +214,7 @@ async fn a_missing_receipt_never_turns_our_own_transaction_into_a_foreign_one() 
     let asof = final_head(&edge).await;
     // Both nodes have lost their receipts, as with a pruned index.
     for proxy in [&first, &second] {
-        proxy.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(json!(null))));
+        proxy.rule(Rule::on("eth_getTransactionReceipt", Fault::RpcResult(json!(null))));
     }
     let closing = Closing::Nonce { sender: wallet.address(), nonce: 0 };
     let question = FateQuestion { closing, ours: vec![claim.hash], asof, since: 0 };

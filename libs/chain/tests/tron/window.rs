@@ -2,7 +2,7 @@
 
 use chain::{Agreement, Anchor, ChainEdge as _, Fate, FateQuestion};
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Rule, Upset};
+use testkit::{Fault, FaultProxy, Rule};
 
 use super::kit::{Net, SLOT_MS, Signed, TRX, WINDOW_MS, payer, receiver};
 
@@ -195,7 +195,7 @@ async fn altered(net: &Net, since: u64, change: impl Fn(&mut Vec<Value>)) -> Rul
         }
     }
     let body = answer.to_string();
-    Rule::on("/walletsolidity/getblockbylimitnext", Upset::Answer { status: 200, body })
+    Rule::on("/walletsolidity/getblockbylimitnext", Fault::Answer { status: 200, body })
 }
 
 async fn proxy_of(net: &Net, node: usize) -> FaultProxy {
@@ -227,7 +227,7 @@ async fn a_block_with_one_transaction_missing_proves_nothing() {
     let id = signed.claim.hash.bare();
     // It neither lists ours nor has a receipt of it.
     let cut = altered(&net, signed.since, |all| all.retain(|one| one["txID"] != id.as_str())).await;
-    let nothing = Upset::Answer { status: 200, body: "{}".to_owned() };
+    let nothing = Fault::Answer { status: 200, body: "{}".to_owned() };
     proxy.replace_rules([cut, Rule::on("/walletsolidity/gettransactioninfobyid", nothing.clone())]);
     let asof = net.solid().await;
     let fate = edge.fate(&signed.question(asof)).await;
@@ -273,7 +273,7 @@ async fn where_a_root_cannot_be_computed_the_receipts_must_name_the_same_and_the
     let mut receipts =
         net.post("walletsolidity/gettransactioninfobyblocknum", json!({ "num": number })).await;
     receipts.as_array_mut().unwrap().pop();
-    let receipts = Upset::Answer { status: 200, body: receipts.to_string() };
+    let receipts = Fault::Answer { status: 200, body: receipts.to_string() };
     let hidden = Rule::on("/walletsolidity/gettransactioninfobyblocknum", receipts);
     second.replace_rules([dropped.await, hidden]);
     let fate = edge.fate(&signed.question(asof)).await;

@@ -1,4 +1,4 @@
-//! The relay's side of the tables: taking lanes, and writing down what became of them.
+//! The relay's side of the tables: claiming lanes, and recording what became of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::{Delivery, OutboxError, TOPIC};
 /// An error's text as stored: enough to understand, too little to hurt.
 const LONGEST_ERROR: usize = 1_000;
 
-/// A lane as taken: the messages at its head, in order.
+/// A claimed lane with the messages at its head, in order.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) aggregate: String,
     pub(super) token: i64,
-    /// The newest message it had when taken.
+    /// The newest message when it was claimed.
     pub(super) last_id: i64,
     pub(super) tries: u32,
     pub(super) messages: Vec<Delivery>,
@@ -46,10 +46,9 @@ pub(super) struct Failure {
     pub(super) retry_in: Option<Duration>,
 }
 
-/// Where to look, and how much to take.
+/// Which lanes to claim, and how many.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reach {
-    /// Whose lanes.
+pub(super) struct LaneClaim {
     pub(super) receiver: &'static str,
     pub(super) start: DateTime<Utc>,
     pub(super) lanes: u32,
@@ -60,14 +59,14 @@ pub(super) struct Reach {
 /// The lanes that are now leased to the caller, and where in the order of due times they ended.
 pub(super) async fn claim(
     pool: &PgPool,
-    reach: Reach,
+    request: LaneClaim,
 ) -> Result<(Vec<Lane>, Option<DateTime<Utc>>), OutboxError> {
     let rows = sqlx::query(include_str!("../../queries/outbox_claim.sql"))
-        .bind(reach.start)
-        .bind(i64::from(reach.lanes))
-        .bind(crate::millis(reach.lease))
-        .bind(i64::from(reach.messages_per_lane))
-        .bind(reach.receiver)
+        .bind(request.start)
+        .bind(i64::from(request.lanes))
+        .bind(crate::millis(request.lease))
+        .bind(i64::from(request.messages_per_lane))
+        .bind(request.receiver)
         .fetch_all(pool)
         .await?;
     let reached = rows.first().map(|row| row.try_get("reached")).transpose()?.flatten();
@@ -102,14 +101,14 @@ fn read(row: &PgRow, aggregate: String, tries: u32) -> Result<Option<Delivery>, 
     }))
 }
 
-/// Writes down what became of lanes. Those taken over by another relay meanwhile are left alone; returns for each outcome
-/// whether it was still ours to write.
+/// Records what became of lanes. Lanes that another relay has claimed meanwhile are left alone; returns for each outcome
+/// whether the lane was still ours.
 pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<Vec<bool>, OutboxError> {
     let (names, tokens): (Vec<&str>, Vec<i64>) =
         outcomes.iter().map(|outcome| (outcome.aggregate.as_str(), outcome.token)).unzip();
     let mut tx = crate::pool::begin(pool).await?;
-    // Locked first, and judged by what the locked rows say: a single statement that waits for a writer would still judge by
-    // the lane as it was before, and remove it from under the writer's message.
+    // The lanes are locked first and then judged by the locked rows. A single statement that waits for a writer would judge by
+    // the lane as it was before, and could remove the lane of the message just written.
     let held: Vec<(String, i64)> = sqlx::query_as(include_str!("../../queries/outbox_hold.sql"))
         .bind(names)
         .bind(tokens)
@@ -141,7 +140,7 @@ pub(super) async fn settle(pool: &PgPool, outcomes: &[Outcome]) -> Result<Vec<bo
 
 fn stored_reason(outcome: &Outcome) -> Option<String> {
     let reason = &outcome.failure.as_ref()?.reason;
-    // PostgreSQL's text knows no zero byte, and a receiver's words may hold anything.
+    // PostgreSQL's text has no zero byte, and a receiver's message may hold anything.
     Some(reason.chars().filter(|symbol| *symbol != '\0').take(LONGEST_ERROR).collect())
 }
 
@@ -161,12 +160,9 @@ pub(super) async fn adopt(pool: &PgPool, receivers: &[&str]) -> Result<(), Outbo
 
 /// How long until a lane of this receiver becomes due or its lease runs out.
 pub(super) async fn next_due(pool: &PgPool, receiver: &str) -> Result<Option<Duration>, OutboxError> {
-    let wait: Option<i64> = sqlx::query_scalar(
-        "SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::bigint
-         FROM outbox_lane WHERE parked_at IS NULL AND receiver = $1",
-    )
-    .bind(receiver)
-    .fetch_one(pool)
-    .await?;
+    let wait: Option<i64> = sqlx::query_scalar(include_str!("../../queries/outbox_next_due.sql"))
+        .bind(receiver)
+        .fetch_one(pool)
+        .await?;
     Ok(wait.map(|ms| Duration::from_millis(u64::try_from(ms.saturating_add(1)).unwrap_or(0))))
 }

@@ -1,13 +1,13 @@
-//! Messages about a change, written with the change: one transaction, delivered after it, at least once and in order.
+//! Messages about a change, written in the same transaction and delivered after it: at least once, and in order.
 //!
-//! Owns `outbox` and `outbox_lane` (`sql/outbox.sql`) and the relay that empties them. It never knows receivers: whoever
-//! implements [`Deliver`] does.
+//! Owns `outbox` and `outbox_lane` (`sql/outbox.sql`) and the relay that empties them. It does not know receivers; the
+//! implementation of [`Deliver`] does.
 //!
 //! Invariants:
-//! - A message exists if and only if the change it tells of was committed.
+//! - A message exists if and only if the change that it reports was committed.
 //! - Within one aggregate no message is delivered before the one ahead of it was acknowledged; a parked message holds back
 //!   those behind it, and shows.
-//! - A receiver that hangs holds up its own messages and nobody else's.
+//! - A receiver that hangs delays only its own messages.
 //! - A message goes only by being acknowledged. A crash between delivery and acknowledgement delivers it again.
 
 mod lane;
@@ -30,7 +30,7 @@ pub use self::relay::{Deliver, Delivery, DeliveryError, Relay, RelayConfig, Rela
 pub const OUTBOX_SCHEMA: &str =
     concat!(include_str!("../../sql/outbox.sql"), "\n", include_str!("../../sql/outbox_receivers.sql"));
 
-/// What a relay sleeps on.
+/// The topic that wakes a relay.
 pub const TOPIC: &str = "outbox";
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,6 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::Database(source) => crate::classify(source),
@@ -50,7 +49,6 @@ impl OutboxError {
         }
     }
 
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.fault().is_transient()
     }

@@ -1,4 +1,4 @@
-//! What an operator sees of the outbox: how full it is, what is parked and why, and how to set it going again.
+//! What an operator sees of the outbox: how full it is, what is parked and why, and how to requeue it.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub async fn parked(pool: &PgPool, limit: u32) -> Result<Vec<Parked>, OutboxErro
     rows.iter().map(read).collect()
 }
 
-/// Sets a parked message, and those behind it, going again with its tries counted anew. False if it is not parked.
+/// Requeues a parked message, and those behind it, with a new count of tries. False if it is not parked.
 pub async fn requeue_parked(pool: &PgPool, message_id: Uuid) -> Result<bool, OutboxError> {
     let freed = sqlx::query(include_str!("../../queries/outbox_requeue.sql"))
         .bind(message_id)
@@ -55,7 +55,7 @@ pub async fn requeue_parked(pool: &PgPool, message_id: Uuid) -> Result<bool, Out
     Ok(freed.is_some())
 }
 
-/// Sets everything that is parked going again, as after mending what receivers refused it for. Says how many lanes that were.
+/// Requeues everything that is parked, as after correcting what receivers refused it for. Returns the number of lanes.
 pub async fn requeue_all_parked(pool: &PgPool) -> Result<u64, OutboxError> {
     let lanes: i64 =
         sqlx::query_scalar(include_str!("../../queries/outbox_requeue_all.sql")).fetch_one(pool).await?;
@@ -84,18 +84,14 @@ impl Depth {
 
 /// Counts the outbox. Reads all of it; meant for every few seconds.
 pub async fn depth(pool: &PgPool) -> Result<Depth, OutboxError> {
-    let mut tx = crate::pool::begin(pool).await?;
-    // The one place that wants the whole table, which is read faster in its own order than in an index's.
-    sqlx::query("SET LOCAL enable_seqscan = on").execute(&mut *tx).await?;
     let row = sqlx::query(
         "SELECT count(*) AS messages,
                 (extract(epoch FROM clock_timestamp() - min(created_at)) * 1000)::bigint AS oldest_ms,
                 (SELECT count(*) FROM outbox_lane WHERE parked_at IS NOT NULL) AS parked
          FROM outbox",
     )
-    .fetch_one(&mut *tx)
+    .fetch_one(pool)
     .await?;
-    tx.commit().await?;
     let oldest: Option<i64> = row.try_get("oldest_ms")?;
     Ok(Depth {
         messages: row.try_get::<i64, _>("messages")?.unsigned_abs(),

@@ -1,11 +1,11 @@
-//! The relay: takes lanes, delivers their messages outside any transaction, and writes down the result.
+//! The relay: claims lanes, delivers their messages outside any transaction, and records the result.
 //!
-//! Owns the rhythm and the retry rule. Several relays may run side by side; a lane is leased to one of them at a time, and
-//! one that lost its lease cannot acknowledge.
+//! Owns the schedule and the retry rule. Several relays may run side by side; a lane is leased to one of them at a time, and
+//! a relay that lost its lease cannot acknowledge.
 //!
-//! Each receiver has loops of its own, which take its lanes and no others: one that hangs holds up nobody else's messages. Only a
-//! refusal parks a lane. What failed for any other reason is tried for as long as it takes, at the longest pause in the end:
-//! how long a receiver is away is not the message's fault.
+//! Each receiver has its own loops, which claim only its lanes, so a receiver that hangs delays no other receiver's messages.
+//! Only a refusal parks a lane. Any other failure is retried for as long as it takes, in the end at the longest pause,
+//! because a receiver that is away says nothing about the message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use tracing::Instrument as _;
 use types::Backoff;
 use uuid::Uuid;
 
-use super::lane::{self, Failure, Lane, Outcome, Reach};
+use super::lane::{self, Failure, Lane, LaneClaim, Outcome};
 use super::{OutboxError, TOPIC, parked};
 use crate::scan::{Scan, Start};
 use crate::wake::{Wake, Waker};
 
-/// A failed write of results is tried this often before the lanes are left to their leases, and then delivered again.
+/// A failed write of results is retried this often. After that the leases run out, and the messages are delivered again.
 const SETTLE_TRIES: u32 = 4;
 const SETTLE_PAUSE: Duration = Duration::from_millis(25);
 /// How long a relay waits after its database failed.
@@ -52,18 +52,18 @@ pub struct Delivery {
 /// Why a delivery failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeliveryError {
-    /// Not now, or nobody knows: the receiver is away, slow or overloaded. Delivered again.
+    /// The receiver is away, slow or overloaded, or the outcome is unknown. The message is delivered again.
     #[error("not delivered: {0}")]
     Transient(String),
-    /// Refused, and it would be refused again: parked at once.
+    /// The receiver refused the message and would refuse it again. It is parked at once.
     #[error("refused: {0}")]
     Permanent(String),
 }
 
-/// The outside edge: brings one message to its receiver. `Ok` is the receiver's acknowledgement.
+/// Brings one message to its receiver. `Ok` is the receiver's acknowledgement.
 pub trait Deliver: Send + Sync + 'static {
-    /// Who there is to deliver to: the first words of topics, up to the dot. Messages with any other are delivered too, with
-    /// those of the first.
+    /// The known receivers: the part of a topic before the dot. Messages for any other receiver are delivered with those of
+    /// the first.
     const RECEIVERS: &'static [&'static str];
 
     fn deliver(&self, delivery: &Delivery) -> impl Future<Output = Result<(), DeliveryError>> + Send;
@@ -79,9 +79,9 @@ pub struct RelayConfig {
     pub concurrency: usize,
     /// Loops side by side for each receiver, so that a slow answer does not hold up what comes after it.
     pub loops: usize,
-    /// How long a lane is held without a word. Must be well above `delivery_timeout`.
+    /// How long a lane is leased. Must be well above `delivery_timeout`.
     pub lease: Duration,
-    /// A delivery that takes longer counts as a failed try, and is made again.
+    /// A delivery that takes longer counts as failed, and is retried.
     pub delivery_timeout: Duration,
     /// The pause after the first failed try. It doubles with each further one,
     pub pause: Duration,
@@ -124,31 +124,30 @@ pub struct Relay<D> {
     deliver: Arc<D>,
     config: RelayConfig,
     stopping: CancellationToken,
-    shares: Vec<Share>,
+    receivers: Vec<ReceiverLanes>,
 }
 
-/// One receiver's part of the work.
+/// One receiver, and where the last claim of its lanes ended.
 #[derive(Debug)]
-struct Share {
-    receiver: &'static str,
+struct ReceiverLanes {
+    name: &'static str,
     place: Mutex<(Scan, DateTime<Utc>)>,
 }
 
 impl<D: Deliver> Relay<D> {
-    #[must_use]
     pub fn new(pool: PgPool, deliver: D, config: RelayConfig) -> Self {
-        let share = |receiver: &&'static str| Share {
-            receiver,
+        let lanes = |name: &&'static str| ReceiverLanes {
+            name,
             place: Mutex::new((Scan::new(), DateTime::UNIX_EPOCH)),
         };
-        let shares = D::RECEIVERS.iter().map(share).collect();
-        Self { pool, deliver: Arc::new(deliver), config, stopping: CancellationToken::new(), shares }
+        let receivers = D::RECEIVERS.iter().map(lanes).collect();
+        Self { pool, deliver: Arc::new(deliver), config, stopping: CancellationToken::new(), receivers }
     }
 
-    /// Delivers until told to stop; deliveries under way are finished then.
+    /// Delivers until `shutdown`; deliveries under way are finished.
     pub async fn run(&self, waker: &Waker, shutdown: CancellationToken) {
-        let each = self.shares.iter().flat_map(|share| vec![share; self.config.loops.max(1)]);
-        let loops = join_all(each.map(|share| self.run_loop(share, waker)));
+        let each = self.receivers.iter().flat_map(|receiver| vec![receiver; self.config.loops.max(1)]);
+        let loops = join_all(each.map(|receiver| self.run_loop(receiver, waker)));
         let stop = async {
             shutdown.cancelled().await;
             self.stopping.cancel();
@@ -156,16 +155,16 @@ impl<D: Deliver> Relay<D> {
         tokio::join!(loops, stop, self.stopping.run_until_cancelled(self.keep_gauges()));
     }
 
-    async fn run_loop(&self, share: &Share, waker: &Waker) {
+    async fn run_loop(&self, receiver: &ReceiverLanes, waker: &Waker) {
         let mut subscription = waker.subscribe(TOPIC);
         while !self.stopping.is_cancelled() {
-            match self.tick_share(share).await {
+            match self.tick_receiver(receiver).await {
                 Ok(tick) if tick.lanes > 0 => subscription.found_work(),
                 Ok(_) => {
                     let mut longest = self.config.longest_wait;
-                    // Asked from the head of the index, past all that was delivered lately: only for a real sleep.
+                    // This reads from the head of the index over everything delivered lately, so only before a long sleep.
                     if !subscription.next_wait_is_short()
-                        && let Ok(Some(next)) = lane::next_due(&self.pool, share.receiver).await
+                        && let Ok(Some(next)) = lane::next_due(&self.pool, receiver.name).await
                     {
                         longest = longest.min(next);
                     }
@@ -187,9 +186,12 @@ impl<D: Deliver> Relay<D> {
 
     async fn keep_gauges(&self) {
         loop {
-            // Lanes from before lanes named their receivers, or of a binary that does not yet, or of nobody.
+            // Lanes written by a binary that did not name receivers yet, or for a receiver that no longer exists.
             if let Err(error) = lane::adopt(&self.pool, D::RECEIVERS).await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "cannot look for strays");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot adopt lanes without a receiver"
+                );
             }
             match parked::depth(&self.pool).await {
                 Ok(depth) => depth.record(),
@@ -201,18 +203,18 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    /// Takes a batch of due lanes of each receiver in turn, delivers, and writes down the results as they come.
+    /// Claims a batch of due lanes of each receiver in turn, delivers, and records the results as they come.
     pub async fn tick(&self) -> Result<RelayTick, OutboxError> {
         let mut total = RelayTick::default();
-        for share in &self.shares {
-            total.add(self.tick_share(share).await?);
+        for receiver in &self.receivers {
+            total.add(self.tick_receiver(receiver).await?);
         }
         Ok(total)
     }
 
-    async fn tick_share(&self, share: &Share) -> Result<RelayTick, OutboxError> {
+    async fn tick_receiver(&self, receiver: &ReceiverLanes) -> Result<RelayTick, OutboxError> {
         let began = Instant::now();
-        let lanes = self.claim(share).await?;
+        let lanes = self.claim(receiver).await?;
         let mut tick = RelayTick { lanes: lanes.len(), ..RelayTick::default() };
         let mut waiting = lanes.into_iter();
         let mut running: JoinSet<Outcome> = JoinSet::new();
@@ -228,45 +230,50 @@ impl<D: Deliver> Relay<D> {
             }
             let outcomes: Vec<Outcome> = finished
                 .into_iter()
-                // A panic in somebody's `deliver` must not end the relay; that lane comes back when its lease ends.
+                // A panic in `deliver` must not end the relay; that lane can be claimed again when its lease ends.
                 .filter_map(|joined| {
-                    joined.inspect_err(|error| tracing::error!(%error, "a delivery broke down")).ok()
+                    joined.inspect_err(|error| tracing::error!(%error, "a delivery panicked")).ok()
                 })
                 .collect();
             self.settle(&outcomes, &mut tick).await?;
         }
     }
 
-    async fn claim(&self, share: &Share) -> Result<Vec<Lane>, OutboxError> {
-        let first = share.with_place(|(scan, _)| scan.start(Instant::now()));
-        let mut lanes = self.claim_once(share, self.config.batch, first).await?;
+    async fn claim(&self, receiver: &ReceiverLanes) -> Result<Vec<Lane>, OutboxError> {
+        let first = receiver.with_place(|(scan, _)| scan.start(Instant::now()));
+        let mut lanes = self.claim_once(receiver, self.config.batch, first).await?;
         let room = self.config.batch.saturating_sub(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
-        // With room to spare, look for stragglers too.
+        // With room to spare, the claim also looks for lanes that earlier claims had to skip.
         if first == Start::LastPlace && room > 0 {
-            let second = share.with_place(|(scan, _)| scan.start(Instant::now()));
+            let second = receiver.with_place(|(scan, _)| scan.start(Instant::now()));
             if second == Start::Head {
-                lanes.extend(self.claim_once(share, room, second).await?);
+                lanes.extend(self.claim_once(receiver, room, second).await?);
             }
         }
         Ok(lanes)
     }
 
-    async fn claim_once(&self, share: &Share, batch: u32, start: Start) -> Result<Vec<Lane>, OutboxError> {
+    async fn claim_once(
+        &self,
+        receiver: &ReceiverLanes,
+        batch: u32,
+        start: Start,
+    ) -> Result<Vec<Lane>, OutboxError> {
         let began = Instant::now();
         let from = match start {
             Start::Head => DateTime::UNIX_EPOCH,
-            Start::LastPlace => share.with_place(|(_, place)| *place),
+            Start::LastPlace => receiver.with_place(|(_, place)| *place),
         };
-        let reach = Reach {
-            receiver: share.receiver,
+        let request = LaneClaim {
+            receiver: receiver.name,
             start: from,
             lanes: batch,
             messages_per_lane: self.config.messages_per_lane.max(1),
             lease: self.config.lease,
         };
-        let (lanes, reached) = lane::claim(&self.pool, reach).await?;
+        let (lanes, reached) = lane::claim(&self.pool, request).await?;
         let short = lanes.len() < usize::try_from(batch).unwrap_or(usize::MAX);
-        share.with_place(|(scan, place)| {
+        receiver.with_place(|(scan, place)| {
             scan.note(start, began, short);
             *place = reached.unwrap_or(*place);
         });
@@ -274,8 +281,8 @@ impl<D: Deliver> Relay<D> {
     }
 
     fn lane_run(&self, began: Instant) -> LaneRun<D> {
-        // The last moment to begin a delivery that surely ends within the lease. Counted from before the lease was asked
-        // for, so it errs on the early side; the database decides in the end.
+        // The last moment to begin a delivery that surely ends within the lease. It is counted from before the claim, so it
+        // is rather too early; the database decides in the end.
         let slack = self.config.lease.saturating_sub(self.config.delivery_timeout);
         LaneRun {
             deliver: Arc::clone(&self.deliver),
@@ -310,16 +317,16 @@ impl<D: Deliver> Relay<D> {
                 tick.count(outcome);
             } else {
                 tick.lost += 1;
-                tracing::warn!(aggregate = %outcome.aggregate, "another relay took the lane over; delivered twice");
+                tracing::warn!(aggregate = %outcome.aggregate, "another relay took the lane over; its messages are delivered twice");
             }
         }
         Ok(())
     }
 }
 
-impl Share {
+impl ReceiverLanes {
     fn with_place<T>(&self, look: impl FnOnce(&mut (Scan, DateTime<Utc>)) -> T) -> T {
-        // Hints only: a panic elsewhere leaves nothing here that could mislead.
+        // The position is only a hint, so one left behind by a panic does no harm.
         look(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

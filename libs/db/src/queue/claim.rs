@@ -13,7 +13,7 @@ use super::{Lease, Queue, QueueError};
 use crate::scan::{Scan, Start};
 
 /// Under full load a claim looks for expired leases no more often than this; one with capacity to spare always looks.
-/// And no more often is looked for those that an earlier look had to leave, because they were locked just then.
+/// The same holds for leases that an earlier look had to leave because they were locked.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How many expired leases one look returns: bounded, so that a claim after a long outage stays short.
 const RECLAIM_LIMIT: u32 = 1_000;
@@ -29,17 +29,17 @@ pub(super) const fn ranks() -> [i16; 4] {
 /// Before every job there is.
 const HEAD: (DateTime<Utc>, Uuid) = (DateTime::UNIX_EPOCH, Uuid::nil());
 
-/// Where the last claim ended in each rank, and up to when expired leases were taken back. Hints: all of it may be wrong
-/// without harm beyond a delay.
+/// Where the last claim ended in each rank, and up to when expired leases were taken back. These are hints: a wrong one costs
+/// no more than a delay.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ScanPositions {
     scan: Scan,
     last: [(DateTime<Utc>, Uuid); RANKS.len()],
     reclaimed_to: DateTime<Utc>,
     reclaimed_all_at: Option<Instant>,
 }
 
-impl Places {
+impl ScanPositions {
     pub(super) const fn new() -> Self {
         let last = [HEAD; RANKS.len()];
         Self { scan: Scan::new(), last, reclaimed_to: DateTime::UNIX_EPOCH, reclaimed_all_at: None }
@@ -60,8 +60,7 @@ impl Places {
     }
 }
 
-/// What one claim asks for.
-struct Take<'a> {
+struct ClaimRequest<'a> {
     owner: &'a str,
     batch: u32,
     lease_ttl: Duration,
@@ -82,8 +81,8 @@ impl Queue {
         self.claim_in(&mut connection, owner, batch, lease_ttl).await
     }
 
-    /// The same as part of a transaction, or on a connection the caller keeps: a worker that does spares itself the
-    /// pool's round trip for each statement.
+    /// The same as part of a transaction, or on a connection that the caller keeps, which saves the pool's round trip for
+    /// each statement.
     pub async fn claim_in(
         &self,
         tx: &mut PgConnection,
@@ -95,31 +94,34 @@ impl Queue {
         if looked {
             self.reclaim_in(tx, RECLAIM_LIMIT, true).await?;
         }
-        let first = self.with_places(|places| places.scan.start(Instant::now()));
-        let mut leases = self.claim_once(tx, Take { owner, batch, lease_ttl, start: first }).await?;
+        let first = self.with_positions(|positions| positions.scan.start(Instant::now()));
+        let mut leases = self.claim_once(tx, ClaimRequest { owner, batch, lease_ttl, start: first }).await?;
         let short = batch.saturating_sub(u32::try_from(leases.len()).unwrap_or(batch));
-        // With capacity to spare, neither a straggler nor an expired lease should wait for the next round.
+        // With capacity to spare, neither a skipped job nor an expired lease should wait for the next claim.
         if short > 0 {
             let expired = !looked && self.reclaim_in(tx, RECLAIM_LIMIT, false).await? > 0;
             let start = match first {
                 Start::Head => Start::LastPlace,
-                Start::LastPlace => self.with_places(|places| places.scan.start(Instant::now())),
+                Start::LastPlace => self.with_positions(|positions| positions.scan.start(Instant::now())),
             };
             if expired || start == Start::Head {
-                leases.extend(self.claim_once(tx, Take { owner, batch: short, lease_ttl, start }).await?);
+                leases.extend(
+                    self.claim_once(tx, ClaimRequest { owner, batch: short, lease_ttl, start }).await?,
+                );
             }
         }
-        // A claim of nothing counts as well: a counter must be there before its first rise.
+        // A claim of nothing counts as well, so that the counter exists before it first grows.
         metrics::counter!("bursar_queue_claimed_jobs_total", "queue" => self.name().to_owned())
             .increment(leases.len() as u64);
         Ok(leases)
     }
 
-    /// Moves up to `limit` leases that ran out back among the waiting jobs, looking at all of them or at those that ran out since
-    /// the last look. `lapses` grows, so that a job that kills its workers can be told from one that fails.
+    /// Moves up to `limit` expired leases back among the waiting jobs, looking at all of them or at those that expired since the
+    /// last look. `lapses` grows, so that a job that kills its workers can be distinguished from one that fails.
     async fn reclaim_in(&self, tx: &mut PgConnection, limit: u32, all: bool) -> Result<u64, QueueError> {
         let began = Instant::now();
-        let start = if all { DateTime::UNIX_EPOCH } else { self.with_places(|places| places.reclaimed_to) };
+        let start =
+            if all { DateTime::UNIX_EPOCH } else { self.with_positions(|positions| positions.reclaimed_to) };
         let row = sqlx::query(include_str!("../../queries/queue_reclaim.sql"))
             .bind(self.name())
             .bind(i64::from(limit))
@@ -129,9 +131,9 @@ impl Queue {
         let moved = row.try_get::<i64, _>("moved")?.unsigned_abs();
         if moved < u64::from(limit) {
             let looked_at = row.try_get("looked_at")?;
-            self.with_places(|places| {
-                places.reclaimed_to = looked_at;
-                places.reclaimed_all_at = if all { Some(began) } else { places.reclaimed_all_at };
+            self.with_positions(|positions| {
+                positions.reclaimed_to = looked_at;
+                positions.reclaimed_all_at = if all { Some(began) } else { positions.reclaimed_all_at };
             });
         }
         metrics::counter!("bursar_queue_lapsed_leases_total", "queue" => self.name().to_owned())
@@ -142,41 +144,48 @@ impl Queue {
         Ok(moved)
     }
 
-    async fn claim_once(&self, tx: &mut PgConnection, take: Take<'_>) -> Result<Vec<Lease>, QueueError> {
+    async fn claim_once(
+        &self,
+        tx: &mut PgConnection,
+        request: ClaimRequest<'_>,
+    ) -> Result<Vec<Lease>, QueueError> {
         let began = Instant::now();
-        let places = match take.start {
+        let positions = match request.start {
             Start::Head => [HEAD; RANKS.len()],
-            Start::LastPlace => self.with_places(|places| places.last),
+            Start::LastPlace => self.with_positions(|positions| positions.last),
         };
-        let (due, ids): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+        let (due, ids): (Vec<_>, Vec<_>) = positions.into_iter().unzip();
         let rows = sqlx::query(include_str!("../../queries/queue_claim.sql"))
             .bind(self.name())
             .bind(RANKS)
             .bind(due)
             .bind(ids)
-            .bind(i64::from(take.batch))
-            .bind(take.owner)
-            .bind(crate::millis(take.lease_ttl))
+            .bind(i64::from(request.batch))
+            .bind(request.owner)
+            .bind(crate::millis(request.lease_ttl))
             .fetch_all(tx)
             .await?;
-        let mut leases = rows.iter().map(|row| read_lease(row, take.owner)).collect::<Result<Vec<_>, _>>()?;
-        // The rows come in the order of their places on disk.
+        let mut leases =
+            rows.iter().map(|row| read_lease(row, request.owner)).collect::<Result<Vec<_>, _>>()?;
+        // The rows come in the order of their positions on disk.
         leases.sort_unstable_by_key(|lease| (std::cmp::Reverse(lease.priority), lease.due_at, lease.job_id));
-        let short = leases.len() < usize::try_from(take.batch).unwrap_or(usize::MAX);
-        self.with_places(|places| {
-            places.scan.note(take.start, began, short);
-            places.moved_past(&leases);
+        let short = leases.len() < usize::try_from(request.batch).unwrap_or(usize::MAX);
+        self.with_positions(|positions| {
+            positions.scan.note(request.start, began, short);
+            positions.moved_past(&leases);
         });
         Ok(leases)
     }
 
     fn reclaim_is_due(&self) -> bool {
-        self.with_places(|places| places.reclaimed_all_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY))
+        self.with_positions(|positions| {
+            positions.reclaimed_all_at.is_none_or(|at| at.elapsed() >= RECLAIM_EVERY)
+        })
     }
 
-    fn with_places<T>(&self, look: impl FnOnce(&mut Places) -> T) -> T {
-        // What is kept are hints; one left half-written by a panic costs a search from the head at worst.
-        look(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_positions<T>(&self, read: impl FnOnce(&mut ScanPositions) -> T) -> T {
+        // These are hints; one left half-written by a panic costs a search from the head at worst.
+        read(&mut self.positions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -49,15 +49,15 @@ impl Queue {
         })
     }
 
-    /// How long until a claim can find something that is here already: a job becoming due or a lease running out. `None` if
-    /// there is neither. A worker sleeps no longer than this; for what comes new it is woken.
+    /// How long until a job becomes due or a lease expires; `None` if there is neither. A worker sleeps no longer than this,
+    /// and is woken for new jobs.
     pub async fn next_due(&self, pool: &PgPool) -> Result<Option<Duration>, QueueError> {
         let wait: Option<i64> = sqlx::query_scalar(include_str!("../../queries/queue_next_due.sql"))
             .bind(self.name())
             .bind(claim::ranks())
             .fetch_one(pool)
             .await?;
-        // Rounded up: waking a moment early finds nothing and costs another round.
+        // Rounded up, because a worker that wakes too early finds nothing and has to look again.
         Ok(wait.map(|ms| Duration::from_millis(u64::try_from(ms.saturating_add(1)).unwrap_or(0))))
     }
 }

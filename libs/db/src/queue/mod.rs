@@ -10,7 +10,7 @@
 //! - No job is lost: it leaves `job_ready` only into a lease, and a lease only by completion or back into `job_ready`.
 //! - A push while the job is leased is kept, and runs when that lease ends.
 //!
-//! In a transaction, call the queue last: its rows are where workers meet, and are best locked briefly.
+//! In a transaction, call the queue last, because its rows are shared by all workers and are best locked briefly.
 
 mod claim;
 mod depth;
@@ -24,7 +24,7 @@ use sqlx::{PgConnection, Row as _};
 use types::Priority;
 use uuid::Uuid;
 
-use self::claim::Places;
+use self::claim::ScanPositions;
 pub use self::depth::Depth;
 pub use self::lease::Lease;
 use crate::Fault;
@@ -43,7 +43,6 @@ pub enum QueueError {
 
 impl QueueError {
     /// A lost lease stays lost, so trying again changes nothing.
-    #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
             Self::LeaseLost { .. } => Fault::Permanent,
@@ -51,7 +50,6 @@ impl QueueError {
         }
     }
 
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         self.fault().is_transient()
     }
@@ -81,26 +79,24 @@ pub struct NewJob {
     pub due: Due,
 }
 
-/// One queue, by name (such as `withdrawal/bsc`). Cheap to clone; clones share what they learned about where to look.
+/// One queue, by name (such as `withdrawal/bsc`). Clones share their hints about where a claim starts.
 #[derive(Debug, Clone)]
 pub struct Queue {
     name: Arc<str>,
-    places: Arc<Mutex<Places>>,
+    positions: Arc<Mutex<ScanPositions>>,
 }
 
 impl Queue {
-    #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), places: Arc::new(Mutex::new(Places::new())) }
+        Self { name: name.into(), positions: Arc::new(Mutex::new(ScanPositions::new())) }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Queues a job and wakes whoever sleeps on this queue, both when the transaction commits. False if it waited
-    /// already: then it is now due no later and no less urgent than asked.
+    /// Queues a job and wakes the workers of this queue, both when the transaction commits. False if it waited already: then
+    /// it is now due no later and no less urgent than requested.
     pub async fn push_in(
         &self,
         tx: &mut PgConnection,
@@ -121,8 +117,8 @@ impl Queue {
         let mut unique: BTreeMap<Uuid, (i16, i64)> = BTreeMap::new();
         for job in jobs {
             let (rank, delay_ms) = (job.priority.rank(), job.due.delay_ms());
-            let entry = unique.entry(job.job_id).or_insert((rank, delay_ms));
-            *entry = (entry.0.max(rank), entry.1.min(delay_ms));
+            let known = unique.entry(job.job_id).or_insert((rank, delay_ms));
+            *known = (known.0.max(rank), known.1.min(delay_ms));
         }
         let ids: Vec<Uuid> = unique.keys().copied().collect();
         let (ranks, delays): (Vec<i16>, Vec<i64>) = unique.into_values().unzip();

@@ -1,13 +1,10 @@
-//! What is wrong with a configuration, said so that it can be mended in one go.
+//! What is wrong with a configuration, all at once, so that it can be corrected in one go.
 
 use std::fmt;
 
-/// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The configuration file.
     File(String),
-    /// An environment variable.
     Env(String),
 }
 
@@ -19,7 +16,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// The setting, `server.listen` or `auth.keys[2].roles`.
@@ -42,7 +38,6 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Every mistake of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     /// In the order of their keys.

@@ -4,7 +4,7 @@
 //! unusable setting is reported with its key, where it came from and what would be right, together with all others.
 //!
 //! A variable `BURSAR_<SERVICE>__SECTION__KEY` overrides `section.key` (service and keys in upper case, `-` as `_`). Its text
-//! becomes whatever type is asked for; lists and tables are written inline, as TOML or JSON.
+//! becomes the type that is read; lists and tables are written inline, as TOML or JSON.
 
 mod mistake;
 mod reader;

@@ -1,7 +1,7 @@
-//! Asking for settings, one typed value at a time.
+//! Reads settings, one typed value at a time.
 //!
-//! Owns the bookkeeping: what was asked for, what was there, what was wrong. A reading function asks for everything first and
-//! builds its struct last, with `?` on what was required; so one wrong value does not hide the next.
+//! Owns the record of which settings were read, which exist and which are wrong. A reading function reads everything first and
+//! builds its struct last, with `?` on what was required, so that one wrong value does not hide the next.
 
 use std::{
     any::TypeId,
@@ -30,14 +30,14 @@ impl<T: FromStr<Err: Display> + 'static> Value for T {}
 #[derive(Debug, Default)]
 struct Seen {
     present: BTreeMap<String, Origin>,
-    asked: BTreeSet<String>,
+    read_keys: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     mistakes: Vec<Mistake>,
     sections: BTreeMap<String, Seen>,
-    /// What files that settings name held when they were read, as a hash, by setting.
+    /// By setting: a hash of the content of the file that it names.
     files: BTreeMap<String, u64>,
 }
 
@@ -69,10 +69,7 @@ impl Reader {
         Self::parse(service, file.map(|path| path.display().to_string()).as_deref(), &text, env)
     }
 
-    /// The same for a text in hand.
-    ///
-    /// # Errors
-    /// When the text is not TOML.
+    /// The same from a text.
     pub fn parse(
         service: &str,
         file: Option<&str>,
@@ -84,7 +81,7 @@ impl Reader {
         let mut root = Node::from_toml(toml::Value::Table(table), &origin);
         let prefix = tree::prefix(service);
         let mut mistakes = Vec::new();
-        // Shorter names first: a variable for a whole table must not undo one for a key inside it.
+        // Shorter names first, because a variable for a whole table must not undo one for a key inside it.
         let mut variables: Vec<(String, String)> =
             env.into_iter().filter(|(name, _)| name.starts_with(&prefix)).collect();
         variables.sort_by_key(|(name, _)| (name.matches("__").count(), name.clone()));
@@ -119,21 +116,20 @@ impl Reader {
 
     fn get(&self, key: &str) -> Option<&Node> {
         if let Some(seen) = self.state.borrow_mut().sections.get_mut(&self.path) {
-            seen.asked.insert(key.to_owned());
+            seen.read_keys.insert(key.to_owned());
         }
         self.table
             .get(key)
             .or_else(|| self.table.iter().find(|(name, _)| tree::same_key(name, key)).map(|(_, node)| node))
     }
 
-    /// Reports a mistake that only the service can see, such as two settings that do not fit together.
+    /// Reports a mistake that only the service can find, such as two settings that do not fit together.
     pub fn wrong(&self, key: &str, text: impl Into<String>) {
         let origin = self.table.get(key).map(|node| node.origin.clone());
         self.note(self.key(key), text, origin);
     }
 
     /// Whether a setting or section is there at all.
-    #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -202,7 +198,6 @@ impl Reader {
     }
 
     /// A secret that must be there: the setting itself, or `<key>_file` naming a file that holds it.
-    #[must_use]
     pub fn secret(&self, key: &str) -> Option<Secret> {
         if !self.has(key) && !self.has(&format!("{key}_file")) {
             self.missing(key);
@@ -212,7 +207,6 @@ impl Reader {
     }
 
     /// A secret that may be missing.
-    #[must_use]
     pub fn secret_opt(&self, key: &str) -> Option<Secret> {
         let file_key = format!("{key}_file");
         match (self.has(key), self.opt::<PathBuf>(&file_key)) {
@@ -222,7 +216,7 @@ impl Reader {
             }
             (true, None) => {
                 let node = self.get(key)?.clone();
-                // Said without the value: it is a secret even when it is wrong.
+                // Without the value, which is a secret even when it is wrong.
                 match node.kind {
                     Kind::Text(text) | Kind::Scalar(toml::Value::String(text)) => Some(Secret::new(text)),
                     _ => {
@@ -247,13 +241,11 @@ impl Reader {
     }
 
     /// A section. A missing one is empty, so that its required settings are reported one by one.
-    #[must_use]
     pub fn section(&self, key: &str) -> Self {
         self.section_opt(key).unwrap_or_else(|| self.below(self.key(key), BTreeMap::new()))
     }
 
     /// A section that may be missing as a whole.
-    #[must_use]
     pub fn section_opt(&self, key: &str) -> Option<Self> {
         let node = self.get(key)?.expanded();
         let Kind::Table(table) = node.kind else {
@@ -339,7 +331,7 @@ impl Reader {
         }
     }
 
-    /// What each section said, secrets and the files that hold them included, as hashes: two readings can be compared.
+    /// A hash of each section, including secrets and the files that hold them, so that two readings can be compared.
     pub(crate) fn prints(&self) -> BTreeMap<String, u64> {
         let state = self.state.borrow();
         let print = |(section, node): (&String, &Node)| {
@@ -357,17 +349,14 @@ impl Reader {
     }
 
     /// Ends the reading: the value when there is no mistake, else all mistakes, unknown keys among them.
-    ///
-    /// # Errors
-    /// Every mistake, in the order of the keys.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, ConfigErrors> {
         let state = std::mem::take(&mut *self.state.borrow_mut());
         let mut mistakes = state.mistakes;
         for (section, seen) in &state.sections {
             for (key, origin) in &seen.present {
-                if !seen.asked.iter().any(|asked| tree::same_key(asked, key)) {
+                if !seen.read_keys.iter().any(|known| tree::same_key(known, key)) {
                     let path = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
-                    let text = format!("is not a known setting{}", suggestion(key, &seen.asked));
+                    let text = format!("is not a known setting{}", suggestion(key, &seen.read_keys));
                     mistakes.push(Mistake { key: path, text, origin: Some(origin.clone()) });
                 }
             }

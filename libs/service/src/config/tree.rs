@@ -1,7 +1,7 @@
-//! Settings as a tree that remembers where each came from, before anybody asks for a type.
+//! Settings as a tree that remembers where each came from, before they are read as types.
 //!
-//! Owns parsing the file and laying variables over it. A variable's text stays text until it is asked for, because only then
-//! its type is known.
+//! Owns parsing the file and overriding it with variables. A variable's text stays text until it is read, because only then its
+//! type is known.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +21,7 @@ pub(crate) struct Node {
 pub(crate) enum Kind {
     Table(BTreeMap<String, Node>),
     List(Vec<Node>),
-    /// A typed value from a file.
     Scalar(toml::Value),
-    /// The text of a variable.
     Text(String),
 }
 
@@ -47,7 +45,7 @@ impl Node {
         inline(text).map_or_else(|| self.clone(), |value| Self::from_toml(value, &self.origin))
     }
 
-    /// Takes in what it says, wherever that came from.
+    /// Hashes the value, wherever it came from.
     pub(crate) fn fold(&self, hasher: &mut impl Hasher) {
         match &self.kind {
             Kind::Table(table) => {
@@ -72,7 +70,7 @@ impl Node {
             Kind::Table(_) => "a table".to_owned(),
             Kind::List(_) => "a list".to_owned(),
             Kind::Scalar(value) => format!("the {} {value}", value.type_str()),
-            // Not the text itself: what does not parse as a table may hold secrets all the same.
+            // Not the text itself, which may hold secrets even if it does not parse as a table.
             Kind::Text(_) => "a plain text".to_owned(),
         }
     }
@@ -94,7 +92,6 @@ pub(crate) fn same_key(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).all(|(x, y)| plain(x) == plain(y))
 }
 
-/// The prefix of a service's variables.
 pub(crate) fn prefix(service: &str) -> String {
     format!("BURSAR_{}__", service.to_ascii_uppercase().replace('-', "_"))
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::rule::{Book, Decision, Upset};
+use super::rule::{Decision, Fault, Rules};
 use super::{Line, tcp};
 
 /// The connection is closed without an answer.
@@ -77,13 +77,18 @@ struct Part {
     decision: Decision,
 }
 
-pub(super) async fn serve(client: TcpStream, upstream: &Upstream, book: &Book, line: watch::Receiver<Line>) {
+pub(super) async fn serve(
+    client: TcpStream,
+    upstream: &Upstream,
+    rules: &Rules,
+    line: watch::Receiver<Line>,
+) {
     let service = service_fn(|request| {
         let mut line = line.clone();
         async move {
             let call = read(request).await.map_err(|_: hyper::Error| Closed)?;
             tcp::moving(&mut line).await.ok_or(Closed)?;
-            let answer = handle(&call, upstream, book).await?;
+            let answer = handle(&call, upstream, rules).await?;
             match tcp::moving(&mut line).await {
                 None | Some(Line::ReplyLost) => Err(Closed),
                 Some(_) => Ok(answer),
@@ -106,24 +111,24 @@ async fn read(request: Request<Incoming>) -> Result<Call, hyper::Error> {
     })
 }
 
-async fn handle(call: &Call, upstream: &Upstream, book: &Book) -> Result<Response<Full<Bytes>>, Closed> {
+async fn handle(call: &Call, upstream: &Upstream, rules: &Rules) -> Result<Response<Full<Bytes>>, Closed> {
     let body: Value = serde_json::from_slice(&call.body).unwrap_or(Value::Null);
     let batch = body.is_array();
-    let parts = decide(call, body, book);
+    let parts = decide(call, body, rules);
     for callback in parts.iter().filter_map(|part| part.decision.before.as_ref()) {
         callback();
     }
     for part in &parts {
-        match &part.decision.upset {
-            Upset::Refuse => return Err(Closed),
-            Upset::Hang => match std::future::pending::<Infallible>().await {},
-            Upset::Held(hold) => hold.wait().await,
-            Upset::Answer { status, body } => return Ok(invented(*status, body.clone())),
-            Upset::Pass
-            | Upset::ReplyLost
-            | Upset::ReplyHeld(_)
-            | Upset::RpcResult(_)
-            | Upset::RpcError { .. } => {}
+        match &part.decision.fault {
+            Fault::Refuse => return Err(Closed),
+            Fault::Hang => match std::future::pending::<Infallible>().await {},
+            Fault::Held(gate) => gate.wait().await,
+            Fault::Answer { status, body } => return Ok(invented(*status, body.clone())),
+            Fault::Pass
+            | Fault::ReplyLost
+            | Fault::ReplyHeld(_)
+            | Fault::RpcResult(_)
+            | Fault::RpcError { .. } => {}
         }
     }
     let answer = if parts.iter().any(|part| part.invented().is_some()) {
@@ -135,24 +140,24 @@ async fn handle(call: &Call, upstream: &Upstream, book: &Book) -> Result<Respons
         callback();
     }
     for part in &parts {
-        match &part.decision.upset {
-            Upset::ReplyLost => return Err(Closed),
-            Upset::ReplyHeld(hold) => hold.wait().await,
+        match &part.decision.fault {
+            Fault::ReplyLost => return Err(Closed),
+            Fault::ReplyHeld(gate) => gate.wait().await,
             _ => {}
         }
     }
     Ok(answer)
 }
 
-fn decide(call: &Call, body: Value, book: &Book) -> Vec<Part> {
+fn decide(call: &Call, body: Value, rules: &Rules) -> Vec<Part> {
     let requests = match body {
         Value::Array(requests) => requests,
         other => vec![other],
     };
     let part = |request: Value| {
         let decision = match request["method"].as_str() {
-            Some(method) if request.get("jsonrpc").is_some() => book.decide(method, &request["params"]),
-            _ => book.decide(&call.path, &request),
+            Some(method) if request.get("jsonrpc").is_some() => rules.decide(method, &request["params"]),
+            _ => rules.decide(&call.path, &request),
         };
         Part { id: request["id"].clone(), request, decision }
     };
@@ -162,9 +167,9 @@ fn decide(call: &Call, body: Value, book: &Book) -> Vec<Part> {
 impl Part {
     fn invented(&self) -> Option<Value> {
         let id = &self.id;
-        match &self.decision.upset {
-            Upset::RpcResult(result) => Some(json!({ "jsonrpc": "2.0", "id": id, "result": result })),
-            Upset::RpcError { code, message } => {
+        match &self.decision.fault {
+            Fault::RpcResult(result) => Some(json!({ "jsonrpc": "2.0", "id": id, "result": result })),
+            Fault::RpcError { code, message } => {
                 Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
             }
             _ => None,

@@ -17,8 +17,8 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use rule::Book;
-pub use rule::{Hold, Rule, Upset};
+use rule::Rules;
+pub use rule::{Fault, Gate, Rule};
 
 /// How the line as a whole behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum Line {
 }
 
 #[derive(Debug)]
-struct Order {
+struct LineChange {
     line: Line,
     cut: bool,
     done: oneshot::Sender<()>,
@@ -43,8 +43,8 @@ struct Order {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    book: Arc<Book>,
-    orders: mpsc::Sender<Order>,
+    rules: Arc<Rules>,
+    changes: mpsc::Sender<LineChange>,
     line: watch::Receiver<Line>,
 }
 
@@ -70,55 +70,55 @@ impl FaultProxy {
 
     /// Lets everything through again, drops all rules and releases what was held. Counts stay.
     pub async fn pass(&self) {
-        self.book.clear();
-        self.order(Line::Pass, false).await;
+        self.rules.clear();
+        self.change(Line::Pass, false).await;
     }
 
     /// Connecting is refused and present connections are closed: the server is down.
     pub async fn refuse(&self) {
-        self.order(Line::Refuse, true).await;
+        self.change(Line::Refuse, true).await;
     }
 
     /// Nothing moves any more, on old and new connections: the network is gone.
     pub async fn hang(&self) {
-        self.order(Line::Hang, false).await;
+        self.change(Line::Hang, false).await;
     }
 
     /// Requests arrive, and the connection dies instead of bringing the reply.
     pub async fn lose_replies(&self) {
-        self.order(Line::ReplyLost, false).await;
+        self.change(Line::ReplyLost, false).await;
     }
 
     /// Closes every present connection; new ones are as before.
     pub async fn cut(&self) {
         let line = *self.line.borrow();
-        self.order(line, true).await;
+        self.change(line, true).await;
     }
 
     /// Adds a rule (HTTP only). The first rule that matches a call and is not used up decides.
     pub fn rule(&self, rule: Rule) {
-        self.book.add(rule);
+        self.rules.add(rule);
     }
 
     /// Puts these in the place of all rules, in one step: no call passes in between. What was held is released.
     pub fn replace_rules(&self, rules: impl IntoIterator<Item = Rule>) {
-        self.book.replace(rules.into_iter().collect());
+        self.rules.replace(rules.into_iter().collect());
     }
 
     /// How many calls of this JSON-RPC method or path have arrived, whatever became of them.
     pub fn calls(&self, what: &str) -> u64 {
-        self.book.calls(what)
+        self.rules.calls(what)
     }
 
     /// The parameters (or the body, for a path) of the calls of `what`, oldest first.
     pub fn seen(&self, what: &str) -> Vec<Value> {
-        self.book.seen(what)
+        self.rules.seen(what)
     }
 
-    async fn order(&self, line: Line, cut: bool) {
+    async fn change(&self, line: Line, cut: bool) {
         let (done, waiting) = oneshot::channel();
         // The loop ends only with the proxy or its runtime; then there is nothing left to break.
-        if self.orders.send(Order { line, cut, done }).await.is_ok() {
+        if self.changes.send(LineChange { line, cut, done }).await.is_ok() {
             waiting.await.ok();
         }
     }
@@ -133,12 +133,12 @@ impl FaultProxy {
         };
         let address =
             listener.local_addr().unwrap_or_else(|error| panic!("a listener without an address: {error}"));
-        let book = Arc::new(Book::default());
-        let (orders, inbox) = mpsc::channel(16);
+        let rules = Arc::new(Rules::default());
+        let (changes, inbox) = mpsc::channel(16);
         let (line_out, line) = watch::channel(Line::Pass);
-        let server = Server { address, kind: Arc::new(kind), book: Arc::clone(&book), line: line_out };
+        let server = Server { address, kind: Arc::new(kind), rules: Arc::clone(&rules), line: line_out };
         tokio::spawn(server.run(listener, inbox));
-        FaultProxy { address, book, orders, line }
+        FaultProxy { address, rules, changes, line }
     }
 }
 
@@ -151,23 +151,23 @@ enum Kind {
 struct Server {
     address: SocketAddr,
     kind: Arc<Kind>,
-    book: Arc<Book>,
+    rules: Arc<Rules>,
     line: watch::Sender<Line>,
 }
 
 impl Server {
     /// Ends when the proxy is dropped (`inbox` closes), and takes its connections along.
-    async fn run(self, listener: TcpListener, mut inbox: mpsc::Receiver<Order>) {
+    async fn run(self, listener: TcpListener, mut inbox: mpsc::Receiver<LineChange>) {
         let mut listener = Some(listener);
         let mut connections = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
-                order = inbox.recv() => {
-                    let Some(order) = order else { return };
-                    if order.cut {
+                change = inbox.recv() => {
+                    let Some(change) = change else { return };
+                    if change.cut {
                         connections.shutdown().await;
                     }
-                    match order.line {
+                    match change.line {
                         Line::Refuse => listener = None,
                         Line::Pass | Line::Hang | Line::ReplyLost => {
                             if listener.is_none() {
@@ -175,9 +175,9 @@ impl Server {
                             }
                         }
                     }
-                    self.line.send_replace(order.line);
+                    self.line.send_replace(change.line);
                     // The asker may have gone away meanwhile.
-                    order.done.send(()).ok();
+                    change.done.send(()).ok();
                 }
                 accepted = accept(listener.as_ref()) => {
                     if let Ok(client) = accepted {
@@ -191,12 +191,12 @@ impl Server {
 
     fn serve(&self, client: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let kind = Arc::clone(&self.kind);
-        let book = Arc::clone(&self.book);
+        let rules = Arc::clone(&self.rules);
         let line = self.line.subscribe();
         async move {
             match &*kind {
                 Kind::Tcp { target } => tcp::serve(client, target, line).await,
-                Kind::Http(upstream) => http::serve(client, upstream, &book, line).await,
+                Kind::Http(upstream) => http::serve(client, upstream, &rules, line).await,
             }
         }
     }
@@ -205,7 +205,7 @@ impl Server {
         loop {
             match TcpListener::bind(self.address).await {
                 Ok(listener) => return listener,
-                // Somebody holds it for a moment; tests have limits of their own.
+                // The port may be taken for a moment; tests have limits of their own.
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
             }
         }

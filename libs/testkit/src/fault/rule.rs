@@ -14,7 +14,7 @@ type Callback = Arc<dyn Fn() + Send + Sync>;
 
 /// What happens to a call that a rule names.
 #[derive(Debug, Clone)]
-pub enum Upset {
+pub enum Fault {
     /// Goes through; useful with a callback, or to exempt some calls from a later rule.
     Pass,
     /// The connection is closed; the server never hears of it.
@@ -24,9 +24,9 @@ pub enum Upset {
     /// The server does it; the connection is closed instead of bringing the reply.
     ReplyLost,
     /// Waits before it reaches the server, until released.
-    Held(Hold),
+    Held(Gate),
     /// The server does it; the reply waits until released.
-    ReplyHeld(Hold),
+    ReplyHeld(Gate),
     /// Answered by the proxy with this HTTP status and body.
     Answer { status: u16, body: String },
     /// Answered by the proxy with a JSON-RPC result.
@@ -39,7 +39,7 @@ pub enum Upset {
 #[derive(Clone)]
 pub struct Rule {
     what: String,
-    upset: Upset,
+    fault: Fault,
     from: u64,
     left: Option<u64>,
     matched: u64,
@@ -49,9 +49,9 @@ pub struct Rule {
 
 impl Rule {
     /// `what` is a JSON-RPC method, a path (with its leading slash), or `*` for every call.
-    pub fn on(what: &str, upset: Upset) -> Rule {
+    pub fn on(what: &str, fault: Fault) -> Rule {
         let what = what.to_owned();
-        Rule { what, upset, from: 1, left: None, matched: 0, before: None, after: None }
+        Rule { what, fault, from: 1, left: None, matched: 0, before: None, after: None }
     }
 
     /// Only from the `n`-th matching call on, counted from 1 since the rule was set.
@@ -81,26 +81,26 @@ impl Rule {
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule").field("what", &self.what).field("upset", &self.upset).finish_non_exhaustive()
+        f.debug_struct("Rule").field("what", &self.what).field("fault", &self.fault).finish_non_exhaustive()
     }
 }
 
 /// Keeps calls waiting until it is released; what arrives afterwards passes at once.
 #[derive(Debug, Clone)]
-pub struct Hold {
+pub struct Gate {
     released: Arc<watch::Sender<bool>>,
     waiting: Arc<watch::Sender<u64>>,
 }
 
-impl Default for Hold {
+impl Default for Gate {
     fn default() -> Self {
-        Hold::new()
+        Gate::new()
     }
 }
 
-impl Hold {
-    pub fn new() -> Hold {
-        Hold { released: Arc::new(watch::Sender::new(false)), waiting: Arc::new(watch::Sender::new(0)) }
+impl Gate {
+    pub fn new() -> Gate {
+        Gate { released: Arc::new(watch::Sender::new(false)), waiting: Arc::new(watch::Sender::new(0)) }
     }
 
     pub fn release(&self) {
@@ -109,7 +109,7 @@ impl Hold {
 
     /// Waits until `count` calls have been caught.
     pub async fn caught(&self, count: u64) {
-        // Cannot fail: we hold a sender.
+        // Cannot fail, because this struct holds a sender.
         self.waiting.subscribe().wait_for(|caught| *caught >= count).await.ok();
     }
 
@@ -122,31 +122,31 @@ impl Hold {
 /// What a rule has decided for one call.
 #[derive(Clone)]
 pub(super) struct Decision {
-    pub(super) upset: Upset,
+    pub(super) fault: Fault,
     pub(super) before: Option<Callback>,
     pub(super) after: Option<Callback>,
 }
 
 impl Decision {
-    pub(super) const PASS: Decision = Decision { upset: Upset::Pass, before: None, after: None };
+    pub(super) const PASS: Decision = Decision { fault: Fault::Pass, before: None, after: None };
 }
 
 /// The rules in force and the calls that arrived.
 #[derive(Debug, Default)]
-pub(super) struct Book {
-    pages: Mutex<Pages>,
+pub(super) struct Rules {
+    state: Mutex<RulesState>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct RulesState {
     rules: Vec<Rule>,
     counts: HashMap<String, u64>,
     seen: Vec<(String, Value)>,
 }
 
-impl Book {
+impl Rules {
     pub(super) fn add(&self, rule: Rule) {
-        self.pages().rules.push(rule);
+        self.state().rules.push(rule);
     }
 
     pub(super) fn clear(&self) {
@@ -154,37 +154,37 @@ impl Book {
     }
 
     pub(super) fn replace(&self, rules: Vec<Rule>) {
-        for rule in std::mem::replace(&mut self.pages().rules, rules) {
-            match rule.upset {
-                Upset::Held(hold) | Upset::ReplyHeld(hold) => hold.release(),
-                Upset::Pass
-                | Upset::Refuse
-                | Upset::Hang
-                | Upset::ReplyLost
-                | Upset::Answer { .. }
-                | Upset::RpcResult(_)
-                | Upset::RpcError { .. } => {}
+        for rule in std::mem::replace(&mut self.state().rules, rules) {
+            match rule.fault {
+                Fault::Held(gate) | Fault::ReplyHeld(gate) => gate.release(),
+                Fault::Pass
+                | Fault::Refuse
+                | Fault::Hang
+                | Fault::ReplyLost
+                | Fault::Answer { .. }
+                | Fault::RpcResult(_)
+                | Fault::RpcError { .. } => {}
             }
         }
     }
 
     pub(super) fn calls(&self, what: &str) -> u64 {
-        self.pages().counts.get(what).copied().unwrap_or(0)
+        self.state().counts.get(what).copied().unwrap_or(0)
     }
 
     pub(super) fn seen(&self, what: &str) -> Vec<Value> {
-        let pages = self.pages();
-        pages.seen.iter().filter(|(name, _)| name == what).map(|(_, params)| params.clone()).collect()
+        let state = self.state();
+        state.seen.iter().filter(|(name, _)| name == what).map(|(_, params)| params.clone()).collect()
     }
 
     /// Records a call and finds the rule for it.
     pub(super) fn decide(&self, name: &str, params: &Value) -> Decision {
-        let mut pages = self.pages();
-        *pages.counts.entry(name.to_owned()).or_default() += 1;
-        if pages.seen.len() < SEEN_LIMIT {
-            pages.seen.push((name.to_owned(), params.clone()));
+        let mut state = self.state();
+        *state.counts.entry(name.to_owned()).or_default() += 1;
+        if state.seen.len() < SEEN_LIMIT {
+            state.seen.push((name.to_owned(), params.clone()));
         }
-        for rule in &mut pages.rules {
+        for rule in &mut state.rules {
             if rule.what != "*" && rule.what != name {
                 continue;
             }
@@ -194,7 +194,7 @@ impl Book {
             }
             rule.left = rule.left.map(|left| left - 1);
             return Decision {
-                upset: rule.upset.clone(),
+                fault: rule.fault.clone(),
                 before: rule.before.clone(),
                 after: rule.after.clone(),
             };
@@ -202,8 +202,8 @@ impl Book {
         Decision::PASS
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RulesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,27 +211,27 @@ impl Book {
 mod tests {
     use super::*;
 
-    fn refused(book: &Book, name: &str) -> bool {
-        matches!(book.decide(name, &Value::Null).upset, Upset::Refuse)
+    fn refused(rules: &Rules, name: &str) -> bool {
+        matches!(rules.decide(name, &Value::Null).fault, Fault::Refuse)
     }
 
     #[test]
     fn a_rule_matches_its_name_from_its_call_for_its_times() {
-        let book = Book::default();
-        book.add(Rule::on("send", Upset::Refuse).from_call(2).times(2));
-        let answers: Vec<bool> = (0..5).map(|_| refused(&book, "send")).collect();
+        let rules = Rules::default();
+        rules.add(Rule::on("send", Fault::Refuse).from_call(2).times(2));
+        let answers: Vec<bool> = (0..5).map(|_| refused(&rules, "send")).collect();
         assert_eq!(answers, [false, true, true, false, false]);
-        assert!(!refused(&book, "read"));
-        assert_eq!((book.calls("send"), book.calls("read"), book.calls("other")), (5, 1, 0));
+        assert!(!refused(&rules, "read"));
+        assert_eq!((rules.calls("send"), rules.calls("read"), rules.calls("other")), (5, 1, 0));
     }
 
     #[test]
     fn the_first_rule_that_matches_decides() {
-        let book = Book::default();
-        book.add(Rule::on("send", Upset::Pass).times(1));
-        book.add(Rule::on("*", Upset::Refuse));
-        assert!(!refused(&book, "send"));
-        assert!(refused(&book, "send"));
-        assert!(refused(&book, "anything"));
+        let rules = Rules::default();
+        rules.add(Rule::on("send", Fault::Pass).times(1));
+        rules.add(Rule::on("*", Fault::Refuse));
+        assert!(!refused(&rules, "send"));
+        assert!(refused(&rules, "send"));
+        assert!(refused(&rules, "anything"));
     }
 }

@@ -1,4 +1,4 @@
--- One heartbeat: the lock longer, the sign of life, the state. Nothing when the lock is not ours.
+-- One heartbeat: renews the lock and writes the heartbeat and the state. Changes nothing when the lock is not ours.
 -- KEYS lock, heartbeat, state   ARGV incarnation, lock ttl, time in ms, heartbeat ttl, state, state ttl
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])

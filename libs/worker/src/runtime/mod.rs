@@ -8,7 +8,7 @@
 //! impl worker::Cycle for Rebalance {
 //!     type Error = std::io::Error;
 //!     async fn cycle(&mut self, context: &CycleContext) -> Result<serde_json::Value, std::io::Error> {
-//!         // Read, decide; then, before each act on the outside world, ask whether it is still ours to act:
+//!         // Read, decide; then, before each effect on the outside world, check that this worker may still act:
 //!         if context.may_act() { /* pass `context.fencing_token()` along where it can be checked */ }
 //!         Ok(serde_json::json!({"decision": "hold"}))
 //!     }
@@ -45,13 +45,13 @@ use crate::redis::{Redis, RedisError, Subscription};
 use crate::settings::{Settings, WithoutRedis};
 use crate::state::{WorkerState, WorkerStatus};
 
-/// How long the work may take to end after it was told that its lock is gone, or its orchestrator.
+/// How long the work may take to end after its lock or its orchestrator is gone.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a worker ended without being told to.
+/// Why a worker ended without having been stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub enum RuntimeError {
     History(#[from] HistoryError),
     #[error("the worker failed")]
     Body(#[source] BoxError),
-    #[error("the worker broke down")]
+    #[error("the worker panicked")]
     Panic(#[source] tokio::task::JoinError),
 }
 
@@ -74,14 +74,11 @@ pub enum RuntimeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Stopped,
-    /// It asked to be started again.
+    /// It is to be started again.
     Restart,
 }
 
 /// Runs a worker until `stop`, a command on the control channel, or a fault.
-///
-/// # Errors
-/// When it cannot start, loses its lock to another, or its work fails.
 pub async fn run<F, Fut>(settings: Settings, stop: CancellationToken, work: F) -> Result<Ended, RuntimeError>
 where
     F: FnOnce(Worker) -> Fut,
@@ -107,7 +104,7 @@ where
     let history = match open_history(&shared.settings).await {
         Ok(history) => history,
         Err(error) => {
-            // Or the next one waits out the whole time to live of a lock that nobody uses.
+            // Otherwise the next process would wait for the whole time to live of a lock that nobody uses.
             if let Some(link) = link {
                 let _ = link.claim.release().await;
             }
@@ -171,7 +168,7 @@ async fn connect(shared: &Shared) -> Result<Connected, RuntimeError> {
         };
         match refused {
             RuntimeError::Redis(RedisError::Unreachable(_)) => {}
-            // Nobody else will look after us: wait for our turn, as the new process of a rolling update does.
+            // Nobody restarts this process, so it waits for the lock, like the new process of a rolling update.
             RuntimeError::Busy { .. } if !settings.supervised => {}
             other => return Err(other),
         }
@@ -233,7 +230,7 @@ where
         helper.abort();
     }
     if let Some(link) = link {
-        // Only when Redis is there; else the lock ends by itself.
+        // If Redis is away, the lock ends by itself.
         let _ = link.claim.release().await;
     }
     if let Permission::Lost(by) = &*shared.permission.borrow() {
@@ -265,7 +262,7 @@ fn command_for(message: &str, worker: &Worker) -> Option<CommandKind> {
 
 type Work = tokio::task::JoinHandle<Result<(), BoxError>>;
 
-/// What may not act any more gets a moment to end in order, and is then dropped as a crash would.
+/// Work that may not act any more gets a moment to end in order, and is then cancelled, like a crash.
 async fn within_grace(task: &mut Work) -> Result<Result<(), BoxError>, tokio::task::JoinError> {
     match tokio::time::timeout(LAST_GRACE, &mut *task).await {
         Ok(result) => result,
@@ -285,7 +282,7 @@ async fn prune_daily(history: History) {
     }
 }
 
-/// A thread and not a task: reading standard input blocks, and must not hold up the end of the runtime.
+/// A thread and not a task, because reading standard input blocks and must not delay the end of the runtime.
 fn end_with_standard_input(stop: CancellationToken) {
     std::thread::spawn(move || {
         // Whatever is read means nothing; the end means that the orchestrator is gone.

@@ -1,4 +1,4 @@
-//! What the work of a worker process is given: whether it may go on, who it is, where it writes.
+//! The handle that the work of a worker process is given: whether it may go on, its settings, its history.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::history::History;
 use crate::settings::{Settings, WithoutRedis};
 use crate::state::{WorkerState, WorkerStatus};
 
-/// Where a worker stands with its lock.
+/// Whether a worker may act, as far as its lock says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
-    /// There is no Redis to stand with.
+    /// The worker runs without Redis.
     Alone,
     Held(HeldLock),
-    /// Redis does not answer. What was held last, if anything.
+    /// Redis does not answer. Holds the last lock, if there was one.
     Away(Option<HeldLock>),
     /// Another incarnation has the lock.
     Lost(String),
@@ -47,7 +47,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets what a worker cut off from Redis falls back to.
+    /// Redis does not answer any more.
     pub(crate) fn away(&self) {
         self.permission.send_if_modified(|permission| {
             let last = match permission {
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// What the work is given: whether it may go on, who it is, where it writes. Clones share everything.
+/// Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -68,39 +68,32 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Who this is and how it keeps time.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// Fires when the worker is to stop; what is under way may be finished.
-    #[must_use]
+    /// Fires when the worker is to stop; running work may be finished.
     pub fn stopping(&self) -> &CancellationToken {
         &self.shared.stop
     }
 
-    /// The worker's own file, if it has one.
-    #[must_use]
     pub fn history(&self) -> Option<&History> {
         self.history.as_ref()
     }
 
     /// Whether something new may be started now.
-    #[must_use]
     pub fn may_start(&self) -> bool {
         let go_on = self.shared.settings.without_redis == WithoutRedis::GoOn;
         match &*self.shared.permission.borrow() {
             Permission::Alone => true,
-            // A process that was paused wakes up with a lock that has ended meanwhile.
+            // A process that was suspended may continue after its lock has ended.
             Permission::Held(held) => go_on || Instant::now() < held.until,
             Permission::Away(_) => go_on,
             Permission::Lost(_) => false,
         }
     }
 
-    /// Whether what is under way may still act on the outside world.
-    #[must_use]
+    /// Whether running work may still act on the outside world.
     pub fn may_act(&self) -> bool {
         match &*self.shared.permission.borrow() {
             Permission::Alone => true,
@@ -118,7 +111,6 @@ impl Worker {
     }
 
     /// The token of the lock held now or last.
-    #[must_use]
     pub fn fencing_token(&self) -> Option<u64> {
         match &*self.shared.permission.borrow() {
             Permission::Held(held) | Permission::Away(Some(held)) => Some(held.token),
@@ -144,17 +136,14 @@ impl Worker {
             }
             self.shared.change(|state| state.status = WorkerStatus::Waiting);
             let changed = self.shared.stop.run_until_cancelled(permission.changed()).await;
-            // The sender lives in what we share, so an error cannot be; not spinning on it is enough.
+            // The sender is in the shared state, so there is no error; this only makes sure that the loop cannot spin.
             if !matches!(changed, Some(Ok(()))) {
                 return false;
             }
         }
     }
 
-    /// Runs long-running work for as long as it may run: told to finish when Redis goes away, started again when it is back.
-    ///
-    /// # Errors
-    /// When the work ends by itself with an error, or breaks down.
+    /// Runs long-running work for as long as it may run: stops it when Redis goes away, and starts it again when Redis is back.
     pub async fn while_permitted<F, Fut, E>(&self, work: F) -> Result<(), BoxError>
     where
         F: Fn(CancellationToken) -> Fut + Send,
@@ -173,7 +162,7 @@ impl Worker {
             tokio::select! {
                 ended = &mut task => {
                     ended?.map_err(Into::into)?;
-                    // Work that ends by itself is done, or was told to stop.
+                    // Work that ends by itself is done, or was stopped.
                     return Ok(());
                 }
                 () = self.revoked() => {
@@ -193,7 +182,7 @@ impl Worker {
                 Permission::Held(held) => held.until.saturating_duration_since(Instant::now()),
                 Permission::Alone | Permission::Away(_) | Permission::Lost(_) => DAY,
             };
-            // Whichever comes first; an expired wait only looks again.
+            // Whichever comes first; after a timeout the loop only looks again.
             let _ = tokio::time::timeout(lock_ends.max(Duration::from_millis(1)), permission.changed()).await;
         }
     }

@@ -72,7 +72,7 @@ pub trait KeyedLoops: Send {
     fn start(&mut self, key: &Self::Key, settings: watch::Receiver<Self::Settings>, loops: &mut Loops);
 }
 
-/// A loop ended although nobody had told it to stop.
+/// A loop ended although it had not been stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("the loop {name} ended by itself")]
 pub struct LoopEnded {
@@ -96,7 +96,6 @@ impl Loops {
     }
 
     /// Fires when the loops of this key shall end.
-    #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -176,7 +175,6 @@ pub struct Supervisor<K: KeyedLoops> {
 
 impl<K: KeyedLoops> Supervisor<K> {
     /// Reads the wanted keys at least once every `interval`.
-    #[must_use]
     pub fn new(keyed: K, interval: Duration) -> Self {
         Self {
             keyed,
@@ -198,13 +196,13 @@ impl<K: KeyedLoops> Supervisor<K> {
         Self { subscription: Some(subscription), ..self }
     }
 
-    /// Ends the loops of a key whose settings changed and starts them anew, instead of handing the settings to them.
+    /// Ends the loops of a key whose settings changed and starts them again, instead of handing the settings to them.
     #[must_use]
     pub fn restarting_on_change(self) -> Self {
         Self { on_change: OnChange::Restart, ..self }
     }
 
-    /// Ends with an error when a loop ends by itself, for processes that somebody else restarts.
+    /// Ends with an error when a loop ends by itself, for processes that are restarted from outside.
     #[must_use]
     pub fn failing_with_loops(self) -> Self {
         Self { fails_with_loops: true, ..self }

@@ -12,6 +12,7 @@ mod reorg;
 mod replicas;
 mod served;
 mod settle;
+mod statements;
 mod tokens;
 mod void;
 mod watched;

@@ -1,7 +1,7 @@
 //! Nodes that lie, lag, or belong to another chain: a verdict waits, and says why.
 
 use serde_json::{Value, json};
-use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
+use testkit::{AnvilOptions, Fault, FaultProxy, Mining, Rule};
 
 use crate::env::{DEPTH, Signed, TestEnv, account, native, stranger, tick, tick_until};
 
@@ -26,8 +26,8 @@ async fn a_node_without_the_receipt_delays_the_verdict_and_says_so() {
     let TwoNodes { env, second } = TwoNodes::new().await;
     let mut replica = env.replica("one");
     let (job, paid, _) = env.payment(0).await;
-    second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(Value::Null)));
-    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(Value::Null)));
+    second.rule(Rule::on("eth_getTransactionReceipt", Fault::RpcResult(Value::Null)));
+    second.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(Value::Null)));
     env.send(&paid).await;
     env.mine(u64::from(DEPTH) + 5).await;
     for _ in 0..3 {
@@ -53,7 +53,7 @@ async fn a_node_with_another_final_block_delays_the_verdict() {
     // The second node has other hashes at every height.
     let mut block = env.chain.call("eth_getBlockByNumber", json!(["latest", false])).await;
     block["hash"] = json!(format!("0x{}", "ab".repeat(32)));
-    second.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(block)));
+    second.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(block)));
     for _ in 0..3 {
         tick(&mut replica).await;
     }
@@ -72,8 +72,8 @@ async fn a_receipt_that_one_node_made_up_settles_nothing() {
     let never_sent = env.sign(0, to, 5, &[]).await;
     let block = env.chain.call("eth_getBlockByNumber", json!(["0x2", false])).await;
     let (transaction, receipt) = made_up(&never_sent, &block, &to.to_string());
-    second.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(transaction)));
-    second.rule(Rule::on("eth_getTransactionReceipt", Upset::RpcResult(receipt)));
+    second.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(transaction)));
+    second.rule(Rule::on("eth_getTransactionReceipt", Fault::RpcResult(receipt)));
     let job = env.put(native(to, 5), vec![never_sent.watched()]).await;
     for _ in 0..5 {
         env.mine(5).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use confirmation::config::Follow;
 use proto::execution::v1::verdict::Finding;
 use serde_json::json;
-use testkit::{FaultProxy, Rule, Upset};
+use testkit::{Fault, FaultProxy, Rule};
 
 use crate::env::{DEPTH, TestEnv, account, native, stranger, tick};
 
@@ -126,7 +126,7 @@ async fn a_payment_whose_block_was_undone_unseen_waits_again_though_a_pool_still
         "hash": paid.hash.to_string(), "from": account(0).to_string(), "to": to.to_string(), "nonce": "0x0",
         "value": "0x5", "input": "0x", "gasPrice": "0x1", "blockHash": null, "blockNumber": null,
     });
-    node.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(pending)));
+    node.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(pending)));
     let mut later = env.replica("two");
     tick(&mut later).await;
     assert_eq!((env.status(job).await, env.kinds(job).await), ("waiting", vec!["reopened"]));

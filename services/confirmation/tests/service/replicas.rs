@@ -2,7 +2,7 @@
 
 use confirmation::Error;
 use confirmation::worker::TickOutcome;
-use testkit::{FaultProxy, Hold, Rule, Upset};
+use testkit::{Fault, FaultProxy, Gate, Rule};
 
 use crate::env::{DEPTH, TestEnv, tick, tick_until};
 
@@ -56,14 +56,14 @@ async fn a_replica_that_is_stopped_while_a_node_keeps_it_waiting_leaves_the_chai
     env.change_settings(|settings| settings.nodes = vec![url]).await;
     let (mut one, mut two) = (env.replica("one"), env.replica("two"));
     tick(&mut one).await;
-    let hold = Hold::new();
-    node.rule(Rule::on("eth_getBlockByNumber", Upset::Held(hold.clone())));
+    let gate = Gate::new();
+    node.rule(Rule::on("eth_getBlockByNumber", Fault::Held(gate.clone())));
     tokio::select! {
         ticked = one.tick() => panic!("it did not wait: {ticked:?}"),
-        () = hold.caught(1) => {}
+        () = gate.caught(1) => {}
     }
     one.release().await.unwrap();
-    hold.release();
+    gate.release();
     assert_ne!(two.tick().await.unwrap(), TickOutcome::NotOurs);
 }
 

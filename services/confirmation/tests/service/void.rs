@@ -4,7 +4,7 @@ use confirmation::Error;
 use confirmation::watch::AddError;
 use payment::Effect;
 use proto::execution::v1::verdict::Finding;
-use testkit::{FaultProxy, Rule, Upset};
+use testkit::{Fault, FaultProxy, Rule};
 
 use crate::env::{
     DEPTH, TestEnv, TxSpec, account, call_data, is_attested, native, stranger, tick, tick_until,
@@ -211,7 +211,7 @@ async fn a_foreign_transaction_of_which_nobody_tells_what_it_did_proves_nothing(
     env.send(&env.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     env.mine(u64::from(DEPTH) + 1).await;
     // There is a receipt, and not the transaction itself, without which nobody can tell who got what.
-    node.rule(Rule::on("eth_getTransactionByHash", Upset::RpcResult(serde_json::Value::Null)));
+    node.rule(Rule::on("eth_getTransactionByHash", Fault::RpcResult(serde_json::Value::Null)));
     tick_until("it says so", &mut replica, async || env.delayed(job).await.contains("do not tell")).await;
     assert!(env.kinds(job).await.is_empty());
     node.pass().await;
@@ -300,7 +300,7 @@ async fn nothing_is_void_while_a_node_lags() {
     let (job, _, _) = env.payment(0).await;
     tick(&mut replica).await;
     // From here on the second node knows no block at all beyond its own view.
-    lagging.rule(Rule::on("eth_getBlockByNumber", Upset::RpcResult(serde_json::Value::Null)));
+    lagging.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(serde_json::Value::Null)));
     env.send(&env.sign_at(0, stranger(), 1, 4_000_000_000).await).await;
     env.mine(u64::from(DEPTH) + 10).await;
     for _ in 0..5 {

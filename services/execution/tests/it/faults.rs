@@ -2,7 +2,7 @@
 
 use execution::job::{AttemptKind, State};
 use execution::worker::resend::ResendWorker;
-use testkit::{FaultProxy, Mining, Rule, Upset};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use worker::Tick as _;
 
 use crate::chain::{self, mined_nonce, payments_to};
@@ -117,7 +117,7 @@ async fn a_lost_reply_of_the_node_is_not_a_second_payment() {
     let url = proxy.url();
     let world = World::on(anvil, worker_config(), &url).await;
     world.hot_wallet(0).await;
-    proxy.rule(Rule::on("eth_sendRawTransaction", Upset::ReplyLost).times(1));
+    proxy.rule(Rule::on("eth_sendRawTransaction", Fault::ReplyLost).times(1));
     let (id, to) = world.pay_somebody().await;
     world.work_until(id, "confirming").await;
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
@@ -136,7 +136,7 @@ async fn bytes_that_no_node_took_are_sent_again_unchanged() {
     let url = proxy.url();
     let world = World::on(anvil, worker_config(), &url).await;
     world.hot_wallet(0).await;
-    proxy.rule(Rule::on("eth_sendRawTransaction", Upset::Refuse).times(2));
+    proxy.rule(Rule::on("eth_sendRawTransaction", Fault::Refuse).times(2));
     let (id, to) = world.pay_somebody().await;
     world.work_until(id, "confirming").await;
     assert!(payments_to(&world.anvil, &to).await.is_empty());
@@ -223,7 +223,7 @@ async fn a_transfer_that_would_revert_is_tried_five_times_and_fails_without_a_no
     let contract = chain::token(&world.anvil, KEYS[0].1, 1_000_000).await;
     world.catalogue.put_asset(world.asset("USDT", &contract)).await.unwrap();
     world.hot_wallet(0).await;
-    let paused = Upset::RpcError { code: 3, message: "execution reverted: paused".to_owned() };
+    let paused = Fault::RpcError { code: 3, message: "execution reverted: paused".to_owned() };
     proxy.rule(Rule::on("eth_estimateGas", paused));
     let mut new = world.withdrawal(&crate::world::fresh_address(), types::RawAmount::from(5u64));
     new.asset = "USDT".parse().unwrap();
@@ -241,7 +241,7 @@ async fn refusing(message: &str) -> (World, FaultProxy) {
     let url = proxy.url();
     let world = World::on(anvil, worker_config(), &url).await;
     world.hot_wallet(0).await;
-    let upset = Upset::RpcError { code: -32000, message: message.to_owned() };
+    let upset = Fault::RpcError { code: -32000, message: message.to_owned() };
     proxy.rule(Rule::on("eth_sendRawTransaction", upset).times(1));
     (world, proxy)
 }

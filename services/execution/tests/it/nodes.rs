@@ -8,7 +8,7 @@ use prost::Message as _;
 use proto::intent::v1 as intent;
 use proto::intent::v1::record_progress_request::Progress;
 use serde_json::json;
-use testkit::{FaultProxy, Mining, Rule, Upset};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use types::{JobId, RawAmount};
 use worker::Tick as _;
 
@@ -39,7 +39,7 @@ async fn two_nodes() -> (World, FaultProxy, FaultProxy) {
 
 /// One look at the nonces of an address, answered with a million for blocks and pool.
 fn a_million() -> Rule {
-    Rule::on("eth_getTransactionCount", Upset::RpcResult(json!("0xf4240"))).times(2)
+    Rule::on("eth_getTransactionCount", Fault::RpcResult(json!("0xf4240"))).times(2)
 }
 
 async fn lane(world: &World) -> (i64, i64, i64) {
@@ -82,7 +82,7 @@ async fn a_receiver_that_cannot_be_paid_fails_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn words_that_no_table_takes_lose_no_outcome() {
     let (world, proxy) = proxied().await;
-    let error = |text: &str| Upset::RpcError { code: 3, message: text.to_owned() };
+    let error = |text: &str| Fault::RpcError { code: 3, message: text.to_owned() };
     proxy.rule(Rule::on("eth_estimateGas", error("execution reverted: no\0thing")));
     let (id, _) = world.pay_somebody().await;
     let failed = world.work_until(id, "failed").await;

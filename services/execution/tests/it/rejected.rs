@@ -9,7 +9,7 @@ use execution::job::{
 };
 use execution::worker::WorkerConfig;
 use execution::worker::resend::ResendWorker;
-use testkit::{FaultProxy, Mining, Rule, Upset};
+use testkit::{Fault, FaultProxy, Mining, Rule};
 use types::JobId;
 use uuid::Uuid;
 use worker::Tick as _;
@@ -32,7 +32,7 @@ async fn behind_proxy() -> (World, FaultProxy) {
 
 /// The next `times` broadcasts are refused for good, without the node hearing of them.
 fn refuse(proxy: &FaultProxy, message: &str, times: u64) {
-    let upset = Upset::RpcError { code: -32000, message: message.to_owned() };
+    let upset = Fault::RpcError { code: -32000, message: message.to_owned() };
     proxy.rule(Rule::on("eth_sendRawTransaction", upset).times(times));
 }
 
@@ -123,7 +123,7 @@ async fn a_gas_limit_that_is_refused_is_not_offered_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_that_only_the_resend_loop_hears_is_answered_the_same_way() {
     let (world, proxy) = behind_proxy().await;
-    proxy.rule(Rule::on("eth_sendRawTransaction", Upset::Refuse).times(1));
+    proxy.rule(Rule::on("eth_sendRawTransaction", Fault::Refuse).times(1));
     let (id, to) = world.pay_somebody().await;
     world.work_until(id, "confirming").await;
     refuse(&proxy, GAS, u64::MAX);

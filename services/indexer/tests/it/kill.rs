@@ -151,8 +151,8 @@ async fn a_worker_that_was_paused_beyond_its_lease_changes_nothing_when_it_wakes
     let (world, database) = (World::new().await, testkit::mongo().await);
     world.history(25).await;
     let slow = testkit::FaultProxy::http(world.chain.address()).await;
-    let hold = testkit::Hold::new();
-    slow.rule(testkit::Rule::on("eth_getLogs", testkit::Upset::ReplyHeld(hold.clone())));
+    let hold = testkit::Gate::new();
+    slow.rule(testkit::Rule::on("eth_getLogs", testkit::Fault::ReplyHeld(hold.clone())));
     let settings = Settings { lease_ms: 600, concurrency: 1, ..world.settings(&database) };
     let paused = Fleet::new(Settings { nodes: vec![slow.url()], ..settings.clone() });
     let mut paused = paused.worker(None);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Rule, Upset, wait_for};
+use testkit::{Fault, FaultProxy, Rule, wait_for};
 
 use crate::kit::{FEES, LONG, Settings, World, number};
 use crate::liar::{Liar, asked, error};
@@ -83,7 +83,7 @@ async fn a_node_that_is_down_is_passed_over_and_an_outage_uses_up_no_attempts() 
     first.pass().await;
     let refused = |methods: &[&'static str]| {
         for proxy in [&first, &second] {
-            proxy.replace_rules(methods.iter().map(|method| Rule::on(method, Upset::Refuse)));
+            proxy.replace_rules(methods.iter().map(|method| Rule::on(method, Fault::Refuse)));
         }
     };
     // Heads cannot be read, so nothing is claimed; then only logs fail, and what is claimed is given back.
@@ -114,7 +114,7 @@ async fn a_slow_node_is_asked_for_less_and_another_one_asked_instead() {
     let (world, database) = (World::new().await, testkit::mongo().await);
     world.history(30).await;
     let slow = FaultProxy::http(world.chain.address()).await;
-    slow.rule(Rule::on("eth_getLogs", Upset::Hang));
+    slow.rule(Rule::on("eth_getLogs", Fault::Hang));
     let extra = "verify = \"bloom\"".to_owned();
     let nodes = vec![slow.url(), world.chain.url()];
     let indexing = Settings { nodes, extra, ..world.settings(&database) }.launch().await;
@@ -136,7 +136,7 @@ async fn a_node_that_hangs_does_not_hold_up_the_others() {
     let indexing = settings.launch().await;
     indexing.complete_to(FEES, world.head().await).await;
     for question in ["eth_chainId", "eth_getBlockByNumber"] {
-        hanging.rule(Rule::on(question, Upset::Hang));
+        hanging.rule(Rule::on(question, Fault::Hang));
     }
     world.history(5).await;
     indexing.complete_to(FEES, world.head().await).await;

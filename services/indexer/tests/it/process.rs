@@ -158,8 +158,8 @@ async fn a_worker_whose_database_goes_for_good_ends_with_exit_code_one() {
     world.history(30).await;
     let proxy = testkit::FaultProxy::tcp(database.address()).await;
     let slow = testkit::FaultProxy::http(world.chain.address()).await;
-    let hold = testkit::Hold::new();
-    slow.rule(testkit::Rule::on("eth_getLogs", testkit::Upset::Held(hold.clone())));
+    let hold = testkit::Gate::new();
+    slow.rule(testkit::Rule::on("eth_getLogs", testkit::Fault::Held(hold.clone())));
     let mongo = format!("mongodb://{}/{}?directConnection=true", proxy.address(), database.name());
     let env = variables(&[
         ("ACTIVE_CHAIN", "137"),
