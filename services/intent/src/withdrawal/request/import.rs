@@ -1,31 +1,30 @@
-//! A payment that another system had approved and broadcast, as an operator describes it.
+//! A payment that another system approved and broadcast, as an operator describes it.
 //!
-//! Owns reading it and comparing a repeated import with what is stored. No I/O. The other system has made its own checks, so
-//! limits, minimum and whether the asset is enabled do not matter here.
+//! Owns parsing it and comparing a repeated import with the stored one. No I/O. The other system has made its own checks, so
+//! limits, the minimum and whether the asset is enabled are not checked here.
 //!
-//! Where it could hurt: what execution would refuse for good must be refused here, where the operator sees it; a request that
-//! was stored and refused later stays queued until somebody looks. One transaction is one payment: a second request for the
-//! same hash is refused by the table's constraint, whichever of two calls came first.
+//! What execution would refuse for good must be refused here, where the operator sees it, because a request that is stored and
+//! refused later stays queued until somebody looks. One transaction is one payment: a constraint of the table refuses a second
+//! request for the same hash, also when two calls arrive at the same time.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use rpc::fields::{Violation, Violations};
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, TxHash, UserId, WithdrawalId};
 
-use super::error::WithdrawalError;
-use super::request::{ImportedPayment, Origin, Payload, Withdrawal};
-use crate::catalogue::{Entry, Standing};
-use crate::violation::Violation;
+use super::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawal};
+use crate::catalogue::{AddressKind, CatalogueEntry};
+use crate::withdrawal::domain::{Blockage, Handover, State};
+use crate::withdrawal::error::WithdrawalError;
 
-/// Clocks of two systems differ; a creation time further ahead than this is a mistake.
+/// The clocks of two systems differ; a creation time further ahead than this is a mistake.
 const CLOCK_SLACK: TimeDelta = TimeDelta::minutes(5);
 
-/// What an operator says about the payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportDraft {
     pub id: WithdrawalId,
     pub user_id: UserId,
     pub chain: ChainName,
     pub asset: AssetSymbol,
-    /// In the asset's unit, read with its decimals.
     pub amount: String,
     pub destination: String,
     pub from_address: String,
@@ -34,30 +33,31 @@ pub struct ImportDraft {
 }
 
 impl ImportDraft {
-    /// The address it was paid from, as far as it can be read.
-    pub fn payer(&self, entry: &Entry) -> Option<Address> {
+    /// The sender's address, if it can be parsed.
+    pub fn sender(&self, entry: &CatalogueEntry) -> Option<Address> {
         Address::parse(entry.format, &self.from_address).ok()
     }
 
-    /// Reads what depends on the asset. `payer` is what the address it was paid from is to us: execution watches only what its
-    /// own wallets paid, so anything else would wait for ever.
-    pub fn read(
-        self,
-        entry: &Entry,
-        payer: Standing,
+    /// The queued request. `sender` is the kind of the sender's address: execution watches only payments of its own wallets, so
+    /// any other would wait for ever.
+    pub fn accept(
+        &self,
+        entry: &CatalogueEntry,
+        sender: AddressKind,
+        requested_by: &str,
         now: DateTime<Utc>,
-    ) -> Result<(Payload, ImportedPayment), Vec<Violation>> {
-        let mut wrong = Vec::new();
+    ) -> Result<(Withdrawal, ImportedPayment), Violations> {
+        let mut wrong = Violations::default();
         let mut address = |field: &str, text: &str| {
             Address::parse(entry.format, text).map_err(|error| wrong.push(Violation::new(field, error))).ok()
         };
         let destination = address("destination", &self.destination);
         let from_address = address("from_address", &self.from_address);
-        if from_address.is_some() && payer != Standing::Own {
+        if from_address.is_some() && sender != AddressKind::OwnWallet {
             wrong.push(Violation::new("from_address", "is not one of our own wallets"));
         }
         let amount =
-            entry.read_amount(&self.amount).map_err(|why| wrong.push(Violation::new("amount", why))).ok();
+            entry.parse_amount(&self.amount).map_err(|why| wrong.push(Violation::new("amount", why))).ok();
         if self.created_at > now + CLOCK_SLACK {
             wrong.push(Violation::new("created_at", "lies in the future"));
         }
@@ -66,10 +66,11 @@ impl ImportDraft {
         else {
             return Err(wrong);
         };
+        let payment = ImportedPayment { from_address, tx_hash: self.tx_hash };
         let payload = Payload {
             user_id: self.user_id,
-            chain: self.chain,
-            asset: self.asset,
+            chain: self.chain.clone(),
+            asset: self.asset.clone(),
             amount,
             decimals: entry.decimals,
             destination,
@@ -78,7 +79,21 @@ impl ImportDraft {
             labels: std::collections::BTreeMap::new(),
             on_behalf_of: String::new(),
         };
-        Ok((payload, ImportedPayment { from_address, tx_hash: self.tx_hash }))
+        let handover = Handover { approved_at: None, queued_at: now };
+        let withdrawal = Withdrawal {
+            id: self.id,
+            origin: Origin::Import(payment),
+            key: IdempotencyKey::of_import(self.id),
+            payload,
+            requested_by: requested_by.to_owned(),
+            required_approvals: 0,
+            approvals: Vec::new(),
+            state: State::Queued { handover, blockage: Blockage::default() },
+            sequence: 1,
+            created_at: self.created_at,
+            updated_at: now,
+        };
+        Ok((withdrawal, payment))
     }
 
     /// The stored request, if this describes the same payment.
@@ -92,7 +107,7 @@ impl ImportDraft {
     }
 
     fn differences(&self, stored: &Withdrawal) -> Vec<&'static str> {
-        // The id of a request that was made here names no imported payment.
+        // A request that was made here is not an import.
         let Origin::Import(payment) = &stored.origin else { return vec!["id"] };
         let payload = &stored.payload;
         let address = |text: &str, stored: Address| Address::parse(stored.format(), text) == Ok(stored);

@@ -1,10 +1,11 @@
-//! Every state with every event, and random lives.
+//! Every state with every event, and random sequences of events.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::*;
+use strum::VariantArray as _;
 use types::{JobId, TxHash};
 
-use super::domain::{Blockage, Event, Handover, State, Status, Step};
+use super::{Blockage, Event, Handover, State, Status, Step};
 
 fn at(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
@@ -54,7 +55,7 @@ fn outcome(state: &State, event: &Event) -> String {
     match state.apply(event, at(9)) {
         Ok(Step::AlreadyApplied) => "=".to_owned(),
         Ok(Step::Changed(changes)) => {
-            let names: Vec<_> = changes.iter().map(|change| change.to.status().as_str()).collect();
+            let names: Vec<_> = changes.iter().map(|change| change.to.status().into_str()).collect();
             names.join(">")
         }
         Err(illegal) => if illegal.contradiction { "!" } else { "x" }.to_owned(),
@@ -87,14 +88,14 @@ fn every_state_answers_every_event() {
         ("cancelled", ["x", "x", "=", "!", "!", "!", "!", "!", "!", "!"]),
     ];
     for (state, (name, row)) in states().iter().zip(expected) {
-        assert_eq!(state.status().as_str(), name);
+        assert_eq!(state.status().into_str(), name);
         let got: Vec<String> = events().iter().map(|event| outcome(state, event)).collect();
         assert_eq!(got, row, "{name}");
     }
 }
 
 #[test]
-fn words_about_being_blocked_are_ordered_by_their_senders_time() {
+fn reports_of_being_blocked_are_ordered_by_their_senders_time() {
     let block = |reason: &str, second| Event::Block { reason: reason.to_owned(), at: at(second) };
     assert_eq!(outcome(&queued(Some("a"), Some(5)), &block("a", 5)), "=", "replay");
     assert_eq!(outcome(&queued(Some("a"), Some(5)), &block("b", 4)), "=", "late");
@@ -113,7 +114,7 @@ fn a_refused_handover_shows_until_execution_takes_the_request() {
     assert_eq!(run(refused.clone(), &[refuse("too late")]).blocked_reason(), Some("too late"));
     let taken = run(refused, &[Event::Queue { job: JobId::new() }]);
     assert_eq!((taken.status(), taken.blocked_reason()), (Status::Queued, None));
-    assert_eq!(outcome(&taken, &refuse("late word")), "=");
+    assert_eq!(outcome(&taken, &refuse("late report")), "=");
 
     let handover = Handover { approved_at: None, queued_at: at(2) };
     let imported = State::Queued { handover, blockage: Blockage::default() };
@@ -123,13 +124,13 @@ fn a_refused_handover_shows_until_execution_takes_the_request() {
     let blocked = Event::Block { reason: "b".to_owned(), at: at(5) };
     let known = run(refused, &[blocked]);
     assert_eq!(known.blocked_reason(), Some("b"));
-    assert_eq!(outcome(&known, &refuse("late word")), "=", "execution has it");
+    assert_eq!(outcome(&known, &refuse("late report")), "=", "execution has it");
 }
 
 #[test]
 fn statuses_read_back() {
-    for status in Status::ALL {
-        assert_eq!(status.as_str().parse(), Ok(status));
+    for status in Status::VARIANTS {
+        assert_eq!(status.into_str().parse(), Ok(*status));
     }
     assert!("PENDING".parse::<Status>().is_err());
 }
@@ -172,7 +173,7 @@ proptest! {
                     prop_assert!(edge(state.status(), change.to.status()), "{state:?} to {:?}", change.to);
                     state = change.to;
                 }
-                // Saying it again changes nothing.
+                // A repeated event changes nothing.
                 prop_assert_eq!(state.apply(event, at(99)), Ok(Step::AlreadyApplied));
             }
             was_approved |= state.status() == Status::Approved;

@@ -1,19 +1,20 @@
-//! A request as a caller wrote it, before anybody knows what its texts mean.
+//! A request as the caller sent it, not yet parsed.
 //!
-//! Owns reading it: the fields that stand alone, then those that depend on the asset (amount) and chain (destination). All
-//! mistakes are collected. Also compares a repeated request with what is stored. No I/O.
+//! Owns parsing it: first the fields that need no catalogue, then those that depend on the asset (amount) and the chain
+//! (destination). All mistakes are collected. It also compares a repeated request with the stored one. No I/O.
 
 use std::collections::BTreeMap;
 
+use rpc::fields::{Violation, Violations};
 use types::{Address, Amount, AssetSymbol, ChainName, Priority, UserId};
 
-use super::request::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_name, check_text};
-use crate::catalogue::Entry;
-use crate::violation::Violation;
+use super::{MAX_MEMO_CHARS, Payload, Withdrawal, check_labels, check_name, check_text};
+use crate::catalogue::CatalogueEntry;
+use crate::withdrawal::error::WithdrawalError;
 
-/// What a caller asks for. Amount and destination stay texts until the catalogue says how to read them.
+/// Amount and destination stay text until the catalogue entry says how to parse them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct WithdrawalDraft {
     pub idempotency_key: String,
     pub user_id: String,
     pub chain: String,
@@ -21,34 +22,34 @@ pub struct Draft {
     pub amount: String,
     pub destination: String,
     pub memo: String,
-    /// `None` when the caller sent a number that names no priority.
+    /// `None` when the caller sent an unknown priority.
     pub priority: Option<Priority>,
     pub labels: BTreeMap<String, String>,
     pub on_behalf_of: String,
 }
 
-/// The fields that stand alone; `None` for each that is wrong.
+/// The fields that need no catalogue; `None` for each that is wrong.
 #[derive(Debug)]
-pub struct Names {
+pub struct ParsedNames {
     pub user_id: Option<UserId>,
     pub chain: Option<ChainName>,
     pub asset: Option<AssetSymbol>,
 }
 
-impl Draft {
-    /// Reads what needs no catalogue; mistakes are added to `wrong`.
-    pub fn read_names(&self, wrong: &mut Vec<Violation>) -> Names {
-        fn read<T: std::str::FromStr<Err: std::fmt::Display>>(
+impl WithdrawalDraft {
+    /// Adds mistakes to `wrong`.
+    pub fn parse_names(&self, wrong: &mut Violations) -> ParsedNames {
+        fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
             field: &str,
             text: &str,
-            wrong: &mut Vec<Violation>,
+            wrong: &mut Violations,
         ) -> Option<T> {
             text.parse().map_err(|error| wrong.push(Violation::new(field, error))).ok()
         }
-        let names = Names {
-            user_id: read("user_id", &self.user_id, wrong),
-            chain: read("chain", &self.chain, wrong),
-            asset: read("asset", &self.asset, wrong),
+        let names = ParsedNames {
+            user_id: parse("user_id", &self.user_id, wrong),
+            chain: parse("chain", &self.chain, wrong),
+            asset: parse("asset", &self.asset, wrong),
         };
         wrong.extend(check_text("memo", &self.memo, MAX_MEMO_CHARS).err());
         wrong.extend(check_labels(&self.labels));
@@ -59,21 +60,21 @@ impl Draft {
         names
     }
 
-    /// Reads what depends on the asset; the destination comes read, since what it is to us had to be looked up. `None` when
-    /// anything is wrong, here or before.
-    pub fn read_payload(
-        self,
+    /// Parses what depends on the asset. The destination is already parsed, because its kind had to be looked up. `None` when
+    /// `wrong` contains anything.
+    pub fn parse_payload(
+        &self,
         user_id: Option<UserId>,
-        entry: &Entry,
+        entry: &CatalogueEntry,
         destination: Result<Address, String>,
-        wrong: &mut Vec<Violation>,
+        wrong: &mut Violations,
     ) -> Option<Payload> {
         if !entry.enabled {
             let text = format!("withdrawals of {} on {} are not enabled", entry.asset, entry.chain);
             wrong.push(Violation::new("asset", text));
         }
         let amount = entry
-            .read_amount(&self.amount)
+            .parse_amount(&self.amount)
             .and_then(|amount| entry.check_minimum(amount).map(|()| amount))
             .map_err(|why| wrong.push(Violation::new("amount", why)))
             .ok();
@@ -88,16 +89,22 @@ impl Draft {
             amount: amount?,
             decimals: entry.decimals,
             destination: destination?,
-            memo: self.memo,
+            memo: self.memo.clone(),
             priority: self.priority?,
-            labels: self.labels,
-            on_behalf_of: self.on_behalf_of,
+            labels: self.labels.clone(),
+            on_behalf_of: self.on_behalf_of.clone(),
         })
     }
 
-    /// The fields in which this differs from a stored request. Texts are read as that request's asset reads them, so `1.50` is
-    /// `1.5` and an address in lower case is the same address; what the catalogue has become since does not matter.
-    pub fn differences(&self, stored: &Withdrawal, requested_by: &str) -> Vec<&'static str> {
+    /// The stored request, if this one is a repetition of it.
+    pub fn replay(&self, stored: &Withdrawal, requested_by: &str) -> Result<Withdrawal, WithdrawalError> {
+        let fields = self.differences(stored, requested_by);
+        if fields.is_empty() { Ok(stored.clone()) } else { Err(WithdrawalError::KeyReused { fields }) }
+    }
+
+    /// The fields that differ from a stored request. Texts are parsed with the stored request's own format, so `1.50` equals
+    /// `1.5`, an address in lower case is the same address, and later changes of the catalogue do not matter.
+    fn differences(&self, stored: &Withdrawal, requested_by: &str) -> Vec<&'static str> {
         let payload = &stored.payload;
         let destination = Address::parse(payload.destination.format(), &self.destination);
         let same = [
@@ -110,7 +117,7 @@ impl Draft {
             ("priority", self.priority == Some(payload.priority)),
             ("labels", self.labels == payload.labels),
             ("on_behalf_of", self.on_behalf_of == payload.on_behalf_of),
-            // Another caller's key is no way to see another caller's request.
+            // Knowing another caller's key must not show that caller's request.
             ("requested_by", requested_by == stored.requested_by),
         ];
         same.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()

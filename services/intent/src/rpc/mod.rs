@@ -1,4 +1,4 @@
-//! Protobuf to the use cases and back, nothing else. Every handler does four things: identify, parse, call, convert.
+//! Converts protobuf to the use cases and back, nothing else. Every handler does four things: identify, parse, call, convert.
 
 mod convert;
 mod intent;

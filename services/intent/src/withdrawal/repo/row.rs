@@ -1,17 +1,18 @@
-//! A request's row, and its way to the domain: one conversion that checks again what the table's constraints promise.
+//! Converts rows to domain values and checks again what the constraints of the tables promise.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use sqlx::types::Json;
-use types::{Address, Decimals, Priority};
+use types::Priority;
 use uuid::Uuid;
 
-use super::approval::Approval;
-use super::domain::{Blockage, Handover, State, Status};
-use super::error::WithdrawalError;
-use super::request::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawal};
+use crate::error::{StoreError, decimals, number, parse};
+use crate::withdrawal::approval::Approval;
+use crate::withdrawal::domain::{Blockage, Handover, State, Status};
+use crate::withdrawal::error::WithdrawalError;
+use crate::withdrawal::request::{IdempotencyKey, ImportedPayment, Origin, Payload, Withdrawal};
 
 #[derive(Debug, FromRow)]
 pub(super) struct WithdrawalRow {
@@ -56,20 +57,16 @@ pub(super) struct ApprovalRow {
     approved_at: DateTime<Utc>,
 }
 
-fn corrupt(what: &str, error: impl std::fmt::Display) -> WithdrawalError {
-    WithdrawalError::Corrupt(format!("{what}: {error}"))
-}
-
-fn present<T>(what: &'static str, value: Option<T>) -> Result<T, WithdrawalError> {
-    value.ok_or_else(|| corrupt(what, "missing"))
+fn present<T>(column: &str, value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| StoreError::corrupt(column, "missing"))
 }
 
 impl TryFrom<ApprovalRow> for Approval {
-    type Error = WithdrawalError;
+    type Error = StoreError;
 
-    fn try_from(row: ApprovalRow) -> Result<Self, WithdrawalError> {
-        let signature =
-            row.signature.try_into().map_err(|bytes: Vec<u8>| corrupt("signature length", bytes.len()))?;
+    fn try_from(row: ApprovalRow) -> Result<Self, StoreError> {
+        let length = |bytes: Vec<u8>| StoreError::corrupt("signature length", bytes.len());
+        let signature = row.signature.try_into().map_err(length)?;
         Ok(Self {
             approver: row.approver,
             signature,
@@ -80,27 +77,26 @@ impl TryFrom<ApprovalRow> for Approval {
 }
 
 impl WithdrawalRow {
-    /// The request with its approvals.
     pub(super) fn into_domain(self, approvals: Vec<Approval>) -> Result<Withdrawal, WithdrawalError> {
         let state = self.state()?;
         let origin = self.origin()?;
-        let decimals = u8::try_from(self.decimals).map_err(|error| corrupt("decimals", error))?;
         let payload = Payload {
             user_id: self.user_id.into(),
-            chain: self.chain.parse().map_err(|error| corrupt("chain", error))?,
-            asset: self.asset.parse().map_err(|error| corrupt("asset", error))?,
-            amount: self.amount_raw.parse().map_err(|error| corrupt("amount_raw", error))?,
-            decimals: Decimals::new(decimals).map_err(|error| corrupt("decimals", error))?,
-            destination: read_address("destination", &self.destination)?,
+            chain: parse("chain", &self.chain)?,
+            asset: parse("asset", &self.asset)?,
+            amount: parse("amount_raw", &self.amount_raw)?,
+            decimals: decimals(self.decimals)?,
+            destination: parse("destination", &self.destination)?,
             memo: self.memo,
             priority: Priority::from_rank(self.priority_rank)
-                .map_err(|error| corrupt("priority_rank", error))?,
+                .map_err(|error| StoreError::corrupt("priority_rank", error))?,
             labels: self.labels.0,
             on_behalf_of: self.on_behalf_of,
         };
-        // Whoever changed a payload behind our back, trigger or not, is found out before anybody pays it.
+        // Finds a payload that was changed in the database, past the trigger, before it is paid.
         if payload.hash(&self.requested_by).as_slice() != self.payload_hash {
-            return Err(corrupt("payload_hash", format_args!("withdrawal {} was altered", self.id)));
+            let why = format_args!("withdrawal {} was altered", self.id);
+            return Err(StoreError::corrupt("payload_hash", why).into());
         }
         Ok(Withdrawal {
             id: self.id.into(),
@@ -108,34 +104,33 @@ impl WithdrawalRow {
             key: IdempotencyKey::from_stored(self.idempotency_key),
             payload,
             requested_by: self.requested_by,
-            required_approvals: u32::try_from(self.required_approvals)
-                .map_err(|error| corrupt("required_approvals", error))?,
+            required_approvals: number("required_approvals", self.required_approvals.into())?,
             approvals,
             state,
-            sequence: u64::try_from(self.last_sequence).map_err(|error| corrupt("last_sequence", error))?,
+            sequence: number("last_sequence", self.last_sequence)?,
             created_at: self.created_at,
             updated_at: self.updated_at,
         })
     }
 
-    fn origin(&self) -> Result<Origin, WithdrawalError> {
+    fn origin(&self) -> Result<Origin, StoreError> {
         match self.origin.as_str() {
             "request" => Ok(Origin::Request),
             "import" => {
                 let from = present("from_address", self.from_address.as_deref())?;
                 let hash = present("import tx_hash", self.import_tx_hash.as_deref())?;
                 Ok(Origin::Import(ImportedPayment {
-                    from_address: read_address("from_address", from)?,
-                    tx_hash: hash.parse().map_err(|error| corrupt("import tx_hash", error))?,
+                    from_address: parse("from_address", from)?,
+                    tx_hash: parse("import tx_hash", hash)?,
                 }))
             }
-            other => Err(corrupt("origin", other)),
+            other => Err(StoreError::corrupt("origin", other)),
         }
     }
 
-    fn state(&self) -> Result<State, WithdrawalError> {
-        let status: Status = self.status.parse().map_err(|error| corrupt("status", error))?;
-        let handover = || -> Result<Handover, WithdrawalError> {
+    fn state(&self) -> Result<State, StoreError> {
+        let status: Status = parse("status", &self.status)?;
+        let handover = || -> Result<Handover, StoreError> {
             Ok(Handover { approved_at: self.approved_at, queued_at: present("queued_at", self.queued_at)? })
         };
         let finished_at = || present("finished_at", self.finished_at);
@@ -155,11 +150,8 @@ impl WithdrawalRow {
             },
             Status::Completed => State::Completed {
                 handover: handover()?,
-                tx_hash: present("final_tx_hash", self.final_tx_hash.as_deref())?
-                    .parse()
-                    .map_err(|error| corrupt("final_tx_hash", error))?,
-                block: u64::try_from(present("final_block", self.final_block)?)
-                    .map_err(|error| corrupt("final_block", error))?,
+                tx_hash: parse("final_tx_hash", present("final_tx_hash", self.final_tx_hash.as_deref())?)?,
+                block: number("final_block", present("final_block", self.final_block)?)?,
                 finished_at: finished_at()?,
             },
             Status::Failed => {
@@ -169,8 +161,4 @@ impl WithdrawalRow {
             Status::Cancelled => State::Cancelled { reason: reason()?, finished_at: finished_at()? },
         })
     }
-}
-
-fn read_address(what: &str, text: &str) -> Result<Address, WithdrawalError> {
-    text.parse().map_err(|error| corrupt(what, error))
 }

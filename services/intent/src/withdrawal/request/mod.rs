@@ -1,11 +1,14 @@
-//! What a customer asks for: the request's values, each checked on the way in, and the hash that binds an idempotency key to
-//! them.
+//! A withdrawal request and its values, and the hash that binds an idempotency key to them.
 //!
-//! Owns the rules for single fields and the comparison of two payloads. No I/O; knows no catalogue, limit or policy.
+//! Owns the rules for single fields. No I/O; it knows no catalogue, limit or policy.
+
+pub mod draft;
+pub mod import;
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use rpc::fields::Violation;
 use sha2::{Digest as _, Sha256};
 use types::{
     Address, AssetSymbol, ChainName, Decimals, Payment, PaymentDigest, Priority, RawAmount, TxHash, UserId,
@@ -13,10 +16,9 @@ use types::{
 };
 
 use super::approval::Approval;
-use super::domain::State;
-use crate::violation::Violation;
+use super::domain::{State, Transition};
 
-/// Keys with this beginning belong to imported rows; callers cannot use it.
+/// The keys of imported requests begin with this; callers cannot use it.
 pub const IMPORT_KEY_PREFIX: &str = "import:";
 pub const MAX_KEY_CHARS: usize = 128;
 pub const MAX_MEMO_CHARS: usize = 500;
@@ -25,19 +27,18 @@ pub const MAX_LABELS: usize = 16;
 pub const MAX_LABEL_CHARS: usize = 128;
 pub const MAX_NAME_CHARS: usize = 128;
 
-/// The caller's own name for a request, unique for ever.
+/// The caller's own name for a request. It is never freed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// Reads a caller's key.
     pub fn parse(text: &str) -> Result<Self, Violation> {
         let refuse = |why: &str| Err(Violation::new("idempotency_key", why));
         let length = text.chars().count();
         if length == 0 || length > MAX_KEY_CHARS {
             return refuse("must have 1 to 128 characters");
         }
-        // Spaces at the ends and control characters are how one key becomes two that look alike.
+        // With spaces at the ends or control characters, two different keys could look alike.
         if text.chars().any(|c| !(' '..='~').contains(&c)) || text.trim() != text {
             return refuse("must be printable ASCII, without spaces at its ends");
         }
@@ -47,12 +48,10 @@ impl IdempotencyKey {
         Ok(Self(text.to_owned()))
     }
 
-    /// The key of an imported request.
     pub fn of_import(id: WithdrawalId) -> Self {
         Self(format!("{IMPORT_KEY_PREFIX}{id}"))
     }
 
-    /// As stored.
     pub fn from_stored(text: String) -> Self {
         Self(text)
     }
@@ -62,7 +61,7 @@ impl IdempotencyKey {
     }
 }
 
-/// Checks a free text of a caller: bounded, and nothing that breaks a terminal or a log.
+/// Free text is bounded and contains nothing that breaks a terminal or a log.
 pub fn check_text(field: &str, text: &str, max_chars: usize) -> Result<(), Violation> {
     if text.chars().count() > max_chars {
         return Err(Violation::new(field, format_args!("must have at most {max_chars} characters")));
@@ -73,7 +72,7 @@ pub fn check_text(field: &str, text: &str, max_chars: usize) -> Result<(), Viola
     Ok(())
 }
 
-/// Checks the name of whoever a request is for: it is compared with approvers' names, so it has one spelling.
+/// The name of the person a request is for is compared with approvers' names, so it must have only one spelling.
 pub fn check_name(field: &str, name: &str) -> Result<(), Violation> {
     if name.chars().count() > MAX_NAME_CHARS {
         return Err(Violation::new(field, format_args!("must have at most {MAX_NAME_CHARS} characters")));
@@ -84,7 +83,6 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks the caller's labels.
 pub fn check_labels(labels: &BTreeMap<String, String>) -> Vec<Violation> {
     let mut violations = Vec::new();
     if labels.len() > MAX_LABELS {
@@ -100,25 +98,24 @@ pub fn check_labels(labels: &BTreeMap<String, String>) -> Vec<Violation> {
     violations
 }
 
-/// Everything a caller chose about a payment.
+/// Everything that the caller chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
     pub user_id: UserId,
     pub chain: ChainName,
     pub asset: AssetSymbol,
     pub amount: RawAmount,
-    /// The asset's, when the request was made.
+    /// The asset's decimals when the request was made.
     pub decimals: Decimals,
     pub destination: Address,
     pub memo: String,
     pub priority: Priority,
     pub labels: BTreeMap<String, String>,
-    /// For whom the caller asks; empty when nobody was named.
+    /// The person the caller acts for; empty when nobody was named.
     pub on_behalf_of: String,
 }
 
 impl Payload {
-    /// What approvers sign, under this id.
     pub fn digest(&self, id: WithdrawalId) -> PaymentDigest {
         PaymentDigest::compute(&Payment {
             id,
@@ -133,7 +130,7 @@ impl Payload {
         format_amount(self.amount, self.decimals)
     }
 
-    /// The hash stored beside the key. Each field is written with its length first, so that no two payloads share bytes.
+    /// The hash stored beside the key. Each field is preceded by its length, so that no two payloads share the same bytes.
     pub fn hash(&self, requested_by: &str) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut field = |text: &str| {
@@ -153,7 +150,8 @@ impl Payload {
             field(key);
             field(value);
         }
-        // Only where it is used, so that requests from before it keep their hash. Labels come in twos, so three are none.
+        // Written only where it is used, so that requests from before this field keep their hash. Labels are pairs, so three
+        // fields cannot be mistaken for labels.
         if !self.on_behalf_of.is_empty() {
             field("on_behalf_of");
             field(&self.on_behalf_of);
@@ -163,33 +161,23 @@ impl Payload {
     }
 }
 
-/// Where a request came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Origin {
-    /// Asked for here.
+    /// Made by a caller of this service.
     Request,
-    /// Another system had broadcast it.
+    /// Another system had already broadcast the payment.
     Import(ImportedPayment),
 }
 
-/// What the other system said about its payment.
+/// What the other system reported about its payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportedPayment {
     pub from_address: Address,
     pub tx_hash: TxHash,
 }
 
-impl Origin {
-    /// As the table spells it.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Import(_) => "import",
-        }
-    }
-}
-
-/// A request as stored.
+/// A stored request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Withdrawal {
     pub id: WithdrawalId,
@@ -207,16 +195,56 @@ pub struct Withdrawal {
 }
 
 impl Withdrawal {
+    /// What approvers sign.
     pub fn digest(&self) -> PaymentDigest {
         self.payload.digest(self.id)
+    }
+
+    /// The first entry of its history.
+    pub fn first_transition(&self) -> Transition {
+        let payload = &self.payload;
+        let detail = match &self.origin {
+            Origin::Request => {
+                format!("requested {} {} on {}", payload.amount_text(), payload.asset, payload.chain)
+            }
+            Origin::Import(payment) => {
+                format!("imported from another system, broadcast as {}", payment.tx_hash)
+            }
+        };
+        Transition {
+            sequence: 1,
+            from: None,
+            to: self.state.status(),
+            actor: self.requested_by.clone(),
+            detail,
+            at: self.updated_at,
+        }
+    }
+
+    /// Moves to `state`, or stays in it if `None`, and returns the new entry of the history.
+    pub fn record(
+        &mut self,
+        state: Option<State>,
+        actor: &str,
+        detail: String,
+        now: DateTime<Utc>,
+    ) -> Transition {
+        let from = self.state.status();
+        if let Some(state) = state {
+            self.state = state;
+        }
+        self.sequence += 1;
+        self.updated_at = now;
+        let (sequence, to) = (self.sequence, self.state.status());
+        Transition { sequence, from: Some(from), to, actor: actor.to_owned(), detail, at: now }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn payload() -> Payload {
+    pub(crate) fn payload() -> Payload {
         Payload {
             user_id: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
             chain: "bsc".parse().unwrap(),

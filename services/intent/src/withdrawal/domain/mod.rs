@@ -1,6 +1,6 @@
 //! The life of a withdrawal request: its states, what may happen in each, and what that leads to.
 //!
-//! Owns the state machine. No I/O, no clock: times arrive as arguments. It never decides who may approve (see `approval`).
+//! Owns the state machine. No I/O and no clock: times are arguments. It never decides who may approve (see `approval`).
 //!
 //! ```text
 //! pending -> approved -> queued -> completed
@@ -9,18 +9,32 @@
 //!    \---> cancelled
 //! ```
 //!
-//! Invariants: what ended never moves again; nothing becomes failed after completed, or completed after failed; word of
-//! progress may come late, twice or out of order and leads to the same state; a step that was skipped on the way is recorded;
-//! a handover that execution refuses shows until it is taken.
+//! Invariants: a finished request never changes; nothing becomes failed after completed, or completed after failed; progress
+//! that is reported late, twice or out of order leads to the same state; a skipped step is recorded too; a handover that
+//! execution refused stays visible until execution accepts the request.
 
-use std::fmt;
-use std::str::FromStr;
+#[cfg(test)]
+mod tests;
 
 use chrono::{DateTime, Utc};
 use types::{JobId, TxHash};
 
-/// Where a request stands, without what is known about it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The name of a state, as the tables and the metrics spell it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Status {
     Pending,
     Approved,
@@ -31,35 +45,7 @@ pub enum Status {
     Cancelled,
 }
 
-/// A text that names no status.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a withdrawal status")]
-pub struct UnknownStatus(pub String);
-
 impl Status {
-    pub const ALL: [Self; 7] = [
-        Self::Pending,
-        Self::Approved,
-        Self::Queued,
-        Self::Completed,
-        Self::Failed,
-        Self::Rejected,
-        Self::Cancelled,
-    ];
-
-    /// As the table spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Queued => "queued",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Rejected => "rejected",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Pending | Self::Approved | Self::Queued => false,
@@ -68,40 +54,23 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Status {
-    type Err = UnknownStatus;
-
-    fn from_str(text: &str) -> Result<Self, UnknownStatus> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| UnknownStatus(text.to_owned()))
-    }
-}
-
-/// The way to execution: when the quorum was reached (never, for an import) and when execution took it.
+/// When the quorum was reached (never, for an import) and when execution accepted the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handover {
     pub approved_at: Option<DateTime<Utc>>,
     pub queued_at: DateTime<Utc>,
 }
 
-/// Whether a queued request can go on, and since when the sender has said so.
+/// Why a queued request has to wait, if it has to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blockage {
     pub reason: Option<String>,
-    /// The sender's time of its last word about it.
+    /// When the sender last reported blocked or unblocked, by the sender's clock.
     pub changed_at: Option<DateTime<Utc>>,
 }
 
-/// Where a request stands, with what exists only there. `refused` says why execution did not take what was approved; a person
-/// must mend that and set the message going again.
+/// The state of a request, with the data that exists only in that state. `refused` says why execution did not accept an
+/// approved request; an operator has to fix the cause and requeue the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Pending,
@@ -118,26 +87,42 @@ pub enum State {
 pub enum Event {
     /// Enough approvers have signed.
     QuorumReached,
-    /// An approver said no.
-    Reject { reason: String },
-    /// The requester changed their mind.
-    Cancel { reason: String },
-    /// Execution refused the handover for good, until somebody mends what it complains about.
-    RefuseHandover { reason: String },
-    /// Execution holds a job.
-    Queue { job: JobId },
-    /// The job waits for something, since the sender's `at`.
-    Block { reason: String, at: DateTime<Utc> },
-    /// The job goes on, since the sender's `at`.
-    Unblock { at: DateTime<Utc> },
+    Reject {
+        reason: String,
+    },
+    Cancel {
+        reason: String,
+    },
+    /// Execution refused the handover, and will again until an operator fixes the cause.
+    RefuseHandover {
+        reason: String,
+    },
+    /// Execution has created a job for it.
+    Queue {
+        job: JobId,
+    },
+    /// The job has to wait, since `at` by the sender's clock.
+    Block {
+        reason: String,
+        at: DateTime<Utc>,
+    },
+    /// The job continues, since `at` by the sender's clock.
+    Unblock {
+        at: DateTime<Utc>,
+    },
     /// Final on chain, its effect checked.
-    Complete { tx_hash: TxHash, block: u64 },
+    Complete {
+        tx_hash: TxHash,
+        block: u64,
+    },
     /// Proven that no payment was made and none can follow.
-    Fail { reason: String },
+    Fail {
+        reason: String,
+    },
 }
 
 impl Event {
-    /// What it is, for logs and refusals.
+    /// For logs and error messages.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::QuorumReached => "approved",
@@ -153,19 +138,32 @@ impl Event {
     }
 }
 
-/// One entry of the history: the state it led to and what happened, in words.
+/// One step of the history: the new state, and a description for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub to: State,
     pub detail: String,
 }
 
+/// One entry of a request's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// Counts from 1 without gaps.
+    pub sequence: u64,
+    /// `None` for the first entry.
+    pub from: Option<Status>,
+    pub to: Status,
+    pub actor: String,
+    pub detail: String,
+    pub at: DateTime<Utc>,
+}
+
 /// What an event leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// It has happened before, or something later has: nothing to record.
+    /// This event, or a later one, is already recorded.
     AlreadyApplied,
-    /// These changes, oldest first; more than one when word of a step in between is still on its way.
+    /// These changes, oldest first; more than one when the report of a step in between has not arrived yet.
     Changed(Vec<Change>),
 }
 
@@ -175,7 +173,7 @@ pub enum Step {
 pub struct IllegalTransition {
     pub status: Status,
     pub event: &'static str,
-    /// It contradicts what was recorded as final: somebody paid or proved something that cannot both be true.
+    /// It contradicts what is recorded: both cannot be true, so an operator has to look.
     pub contradiction: bool,
 }
 
@@ -244,7 +242,7 @@ impl State {
         }
     }
 
-    /// What `event` leads to when it becomes known at `now`.
+    /// What `event` leads to when it is received at `now`.
     pub fn apply(&self, event: &Event, now: DateTime<Utc>) -> Result<Step, IllegalTransition> {
         match self {
             Self::Pending => self.when_pending(event, now),
@@ -252,10 +250,9 @@ impl State {
                 self.when_approved(*approved_at, refused.as_deref(), event, now)
             }
             Self::Queued { handover, blockage } => self.when_queued(*handover, blockage, event, now),
-            Self::Completed { tx_hash, .. } => self.when_completed(*tx_hash, event),
-            Self::Failed { .. } => self.when_failed(event),
-            Self::Rejected { .. } => self.when_rejected(event),
-            Self::Cancelled { .. } => self.when_cancelled(event),
+            Self::Completed { tx_hash, .. } => self.when_paid_or_failed(Some(*tx_hash), event),
+            Self::Failed { .. } => self.when_paid_or_failed(None, event),
+            Self::Rejected { .. } | Self::Cancelled { .. } => self.when_never_approved(event),
         }
     }
 
@@ -273,7 +270,7 @@ impl State {
                 let detail = format!("cancelled: {reason}");
                 Ok(one(Self::Cancelled { reason: reason.clone(), finished_at: now }, detail))
             }
-            // Nobody was ever told to pay it.
+            // It was never handed to execution.
             Event::RefuseHandover { .. }
             | Event::Queue { .. }
             | Event::Block { .. }
@@ -302,7 +299,7 @@ impl State {
                 let detail = format!("execution took it as job {job}");
                 Ok(one(Self::Queued { handover, blockage: Blockage::default() }, detail))
             }
-            // All of these are about a job, so there is one: word of it is late. Record that step, then this one.
+            // All of these are about a job, so there is one and only its report is late. Record that step, then this one.
             Event::Block { .. } | Event::Unblock { .. } | Event::Complete { .. } | Event::Fail { .. } => {
                 let queued = Self::Queued { handover, blockage: Blockage::default() };
                 let mut changes = vec![Change { to: queued.clone(), detail: "execution took it".to_owned() }];
@@ -324,13 +321,13 @@ impl State {
         match event {
             Event::QuorumReached => Ok(Step::AlreadyApplied),
             Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
-            // Only an import is queued before execution took it. What execution says itself has a time, and is not undone.
+            // Only an import is queued before execution accepts it. Execution's own reports carry a time and are not overwritten.
             Event::RefuseHandover { reason } => {
-                let word = Blockage { reason: Some(reason.clone()), changed_at: None };
-                if blockage.changed_at.is_some() || handover.approved_at.is_some() || *blockage == word {
+                let refused = Blockage { reason: Some(reason.clone()), changed_at: None };
+                if blockage.changed_at.is_some() || handover.approved_at.is_some() || *blockage == refused {
                     return Ok(Step::AlreadyApplied);
                 }
-                Ok(one(Self::Queued { handover, blockage: word }, reason.clone()))
+                Ok(one(Self::Queued { handover, blockage: refused }, reason.clone()))
             }
             Event::Queue { job } if blockage.reason.is_some() && blockage.changed_at.is_none() => {
                 let detail = format!("execution took it as job {job}");
@@ -338,19 +335,19 @@ impl State {
             }
             Event::Queue { .. } => Ok(Step::AlreadyApplied),
             Event::Block { reason, at } => {
-                let word = Blockage { reason: Some(reason.clone()), changed_at: Some(*at) };
-                // The same reason at a later time is recorded: a word from in between that is still on its way must lose.
-                if stale(blockage, *at) || *blockage == word {
+                let reported = Blockage { reason: Some(reason.clone()), changed_at: Some(*at) };
+                // The same reason at a later time is recorded too, so that a report from in between that arrives late is stale.
+                if stale(blockage, *at) || *blockage == reported {
                     return Ok(Step::AlreadyApplied);
                 }
-                Ok(one(Self::Queued { handover, blockage: word }, format!("blocked: {reason}")))
+                Ok(one(Self::Queued { handover, blockage: reported }, format!("blocked: {reason}")))
             }
             Event::Unblock { at } => {
-                let word = Blockage { reason: None, changed_at: Some(*at) };
-                if stale(blockage, *at) || *blockage == word {
+                let reported = Blockage { reason: None, changed_at: Some(*at) };
+                if stale(blockage, *at) || *blockage == reported {
                     return Ok(Step::AlreadyApplied);
                 }
-                Ok(one(Self::Queued { handover, blockage: word }, "goes on".to_owned()))
+                Ok(one(Self::Queued { handover, blockage: reported }, "goes on".to_owned()))
             }
             Event::Complete { tx_hash, block } => {
                 let to = Self::Completed { handover, tx_hash: *tx_hash, block: *block, finished_at: now };
@@ -363,56 +360,38 @@ impl State {
         }
     }
 
-    fn when_completed(&self, paid_by: TxHash, event: &Event) -> Result<Step, IllegalTransition> {
+    fn when_paid_or_failed(&self, paid_by: Option<TxHash>, event: &Event) -> Result<Step, IllegalTransition> {
         match event {
             Event::QuorumReached
             | Event::RefuseHandover { .. }
             | Event::Queue { .. }
             | Event::Block { .. }
             | Event::Unblock { .. } => Ok(Step::AlreadyApplied),
-            Event::Complete { tx_hash, .. } if *tx_hash == paid_by => Ok(Step::AlreadyApplied),
-            // A second final transaction, or "can never be paid" after it was.
+            Event::Complete { tx_hash, .. } if paid_by == Some(*tx_hash) => Ok(Step::AlreadyApplied),
+            Event::Fail { .. } if paid_by.is_none() => Ok(Step::AlreadyApplied),
+            // A second final transaction, or both paid and "can never be paid".
             Event::Complete { .. } | Event::Fail { .. } => Err(self.contradicted(event)),
             Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
         }
     }
 
-    fn when_failed(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::QuorumReached
-            | Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Fail { .. } => Ok(Step::AlreadyApplied),
-            Event::Complete { .. } => Err(self.contradicted(event)),
-            Event::Reject { .. } | Event::Cancel { .. } => Err(self.illegal(event)),
-        }
-    }
-
-    fn when_rejected(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::Reject { .. } => Ok(Step::AlreadyApplied),
-            Event::QuorumReached | Event::Cancel { .. } => Err(self.illegal(event)),
-            Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Complete { .. }
-            | Event::Fail { .. } => Err(self.contradicted(event)),
-        }
-    }
-
-    fn when_cancelled(&self, event: &Event) -> Result<Step, IllegalTransition> {
-        match event {
-            Event::Cancel { .. } => Ok(Step::AlreadyApplied),
-            Event::QuorumReached | Event::Reject { .. } => Err(self.illegal(event)),
-            Event::RefuseHandover { .. }
-            | Event::Queue { .. }
-            | Event::Block { .. }
-            | Event::Unblock { .. }
-            | Event::Complete { .. }
-            | Event::Fail { .. } => Err(self.contradicted(event)),
+    fn when_never_approved(&self, event: &Event) -> Result<Step, IllegalTransition> {
+        match (event, self.status()) {
+            (Event::Reject { .. }, Status::Rejected) | (Event::Cancel { .. }, Status::Cancelled) => {
+                Ok(Step::AlreadyApplied)
+            }
+            (Event::QuorumReached | Event::Reject { .. } | Event::Cancel { .. }, _) => {
+                Err(self.illegal(event))
+            }
+            (
+                Event::RefuseHandover { .. }
+                | Event::Queue { .. }
+                | Event::Block { .. }
+                | Event::Unblock { .. }
+                | Event::Complete { .. }
+                | Event::Fail { .. },
+                _,
+            ) => Err(self.contradicted(event)),
         }
     }
 
@@ -429,7 +408,7 @@ fn one(to: State, detail: String) -> Step {
     Step::Changed(vec![Change { to, detail }])
 }
 
-/// Whether something later was already said.
+/// Whether a later report has already arrived.
 fn stale(blockage: &Blockage, at: DateTime<Utc>) -> bool {
     blockage.changed_at.is_some_and(|last| at < last)
 }

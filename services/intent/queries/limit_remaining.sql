@@ -1,7 +1,7 @@
 -- $1 chains, $2 assets, $3 customers or NULL for all, $4 windows in seconds, $5 most
--- What is left, in the order of the question; below zero when there is too much already. The sum may pass 2^256, so it is
--- taken off here, where numbers have no end. The hour in which a window begins is added up from its requests, the hours after
--- it are added up already; one statement, so both are of one moment. Each part has an index of its own.
+-- What is left, in the order of the parameters; below zero when the limit is already exceeded. The sum may exceed 2^256, so it
+-- is subtracted here, where numbers are unbounded. The hour in which a window begins is added up from its requests; the hours
+-- after it are stored as sums. Both are read in one statement and so at one moment. Each part has an index of its own.
 SELECT (asked.most::numeric - CASE WHEN asked.customer IS NULL THEN (
     SELECT coalesce(sum(amount_raw), 0)
     FROM limit_usage_of_assets
