@@ -1,7 +1,7 @@
 -- $1 job
 SELECT
     w.job_id, w.withdrawal_id, w.chain, c.kind, w.from_address, w.to_address, w.amount_raw::text AS amount_raw,
-    w.contract_address, w.round, w.since_block, w.status, w.tx_hash, w.block_number, w.block_hash, w.value_moved,
+    w.contract_address, w.effect AS watch_effect, w.round, w.since_block, w.status, w.tx_hash, w.block_number, w.block_hash, w.value_moved,
     w.contradicted_at, w.delayed_reason, w.trace, w.version, w.created_at, w.finished_at,
     (extract(epoch FROM clock_timestamp() - w.waiting_since) * 1000)::bigint AS waited_ms
 FROM watches AS w

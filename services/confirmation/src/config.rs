@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use service::config::{Reader, client};
 
-use crate::watch::verdict::AttestationKey;
+use crate::verdict::AttestationKey;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -12,28 +12,27 @@ pub struct Config {
     pub execution: rpc::ClientConfig,
     pub intent: rpc::ClientConfig,
     pub follow: Follow,
-    /// Whether chains are followed in this process; without, others do it (`confirmation work`).
+    /// Whether chains are followed in this process. Otherwise `confirmation work` does it.
     pub workers: bool,
 }
 
-/// The rhythm and the bounds of the loops over chains.
+/// The pauses and limits of the loops over chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Follow {
-    /// Pause between two looks at a chain's head.
+    /// Pause between two ticks.
     pub poll: Duration,
-    /// How long a replica holds a chain without a word. Longer than a few unanswered questions to a node.
+    /// How long a replica keeps a chain without proving the lease. Must be longer than a few calls to nodes that time out.
     pub lease: Duration,
-    /// Recent heads remembered; must exceed every chain's depth.
+    /// Recent heads kept; must exceed every chain's depth.
     pub ring_blocks: usize,
-    /// Blocks read in one look.
+    /// Blocks read in one tick.
     pub batch_blocks: usize,
-    /// A larger gap is not read block by block: open watches are looked up instead.
+    /// A larger gap is not read block by block; open watches are looked up instead.
     pub max_gap_blocks: u64,
-    /// Pause between two looks for foreign transactions at open nonces.
+    /// Pause between two checks for foreign transactions at open nonces.
     pub void_check: Duration,
     /// Pause before delayed verdicts are tried again without a new block.
     pub retry: Duration,
-    /// Longest wait for a node's answer.
     pub node_timeout: Duration,
 }
 
@@ -69,7 +68,7 @@ fn attestation(section: &Reader) -> Option<AttestationKey> {
     match hex::decode_to_slice(text.expose(), &mut seed) {
         Ok(()) => Some(AttestationKey::from_seed(&seed)),
         Err(_) => {
-            // Said without the value: it is a secret even when it is wrong.
+            // The message does not show the value, which is a secret even when it is wrong.
             section.wrong("key", "must be a seed of 32 bytes as 64 hex digits");
             None
         }
@@ -95,7 +94,7 @@ fn follow(section: &Reader) -> Follow {
     if follow.lease < follow.poll * 3 {
         section.wrong(
             "lease_ms",
-            "must be at least three times poll_ms, or the lease is lost between two looks",
+            "must be at least three times poll_ms, or the lease is lost between two ticks",
         );
     }
     follow
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_and_the_key_never() {
+    fn all_mistakes_are_reported_at_once_and_the_key_never() {
         let bad = GOOD
             .replace("0707070707", "SECRET0707")
             .replace("[clients.intent]", "[follow]\npoll_ms = 1\n[clients.x]");

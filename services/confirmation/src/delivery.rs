@@ -1,6 +1,6 @@
-//! Bringing verdicts to execution and settled withdrawals to intent.
+//! Delivers verdicts to execution and settled withdrawals to intent.
 //!
-//! Owns what is sent where. Which refusals are tried again is decided in `service::delivery`.
+//! Owns which message goes to which service. `service::delivery` decides which refusals are retried.
 
 use db::outbox::{Deliver, Delivery, DeliveryError};
 use proto::execution::v1 as execution_pb;
@@ -9,25 +9,24 @@ use proto::intent::v1 as intent_pb;
 use proto::intent::v1::progress_service_client::ProgressServiceClient;
 use service::delivery::{deliver, unknown_topic};
 
-/// What a message is and where it goes.
 pub mod topic {
     pub const RECORD_VERDICT: &str = "execution.RecordVerdict";
     pub const RECORD_PROGRESS: &str = "intent.RecordProgress";
 }
 
 #[derive(Debug, Clone)]
-pub struct Courier {
+pub struct MessageDelivery {
     execution: ExecutionServiceClient<rpc::Client>,
     intent: ProgressServiceClient<rpc::Client>,
 }
 
-impl Courier {
+impl MessageDelivery {
     pub fn new(execution: rpc::Client, intent: rpc::Client) -> Self {
         Self { execution: ExecutionServiceClient::new(execution), intent: ProgressServiceClient::new(intent) }
     }
 }
 
-impl Deliver for Courier {
+impl Deliver for MessageDelivery {
     const RECEIVERS: &'static [&'static str] = &["execution", "intent"];
 
     async fn deliver(&self, delivery: &Delivery) -> Result<(), DeliveryError> {

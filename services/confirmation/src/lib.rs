@@ -1,20 +1,23 @@
 //! Confirmation: what really happened on chain.
 //!
 //! ```text
-//! rpc       protobuf <-> app            chains/   settings of chains
-//! worker/   loops over chains           heads/    recent blocks, leases, where chains stand
-//! delivery  outbox -> other services    watch/    watches, evidence, verdicts
+//! rpc/      protobuf <-> app            chains/   settings of chains
+//! worker/   loops over chains           heads/    recent blocks, leases, the status of chains
+//! delivery  outbox -> other services    watch/    watches and their transactions
+//!                                       verdict/  evidence, observations, signed findings
 //! ```
 //!
-//! Invariants, as absences: it signs no transaction and sends none; it holds no key that could pay; it decides no retry;
-//! and nothing here ends a watch because something is missing.
+//! Invariants, as absences: it signs and sends no transaction; it holds no key that could pay; it decides no retry; and
+//! nothing here ends a watch because something is missing.
 
 pub mod chains;
+mod columns;
 pub mod config;
 pub mod delivery;
+mod error;
 pub mod heads;
-mod parse;
 pub mod rpc;
+pub mod verdict;
 pub mod wake;
 pub mod watch;
 pub mod worker;
@@ -31,10 +34,12 @@ use types::ChainName;
 
 use crate::chains::ChainApp;
 use crate::config::Config;
-use crate::delivery::Courier;
+use crate::delivery::MessageDelivery;
 use crate::rpc::ConfirmationRpc;
 use crate::watch::WatchApp;
-use crate::worker::{Gauges, Parts, supervisor};
+use crate::worker::{LoopContext, gauges, supervisor};
+
+pub use crate::error::Error;
 
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/confirmation");
 
@@ -58,9 +63,10 @@ impl service::Service for Confirmation {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let (config, pool) = (ctx.config(), ctx.pool());
         let waker = Waker::start(&pool);
-        let courier =
-            Courier::new(::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
-        let relay = Relay::new(db::dedicated_pool(&pool, 3), courier, RelayConfig::default());
+        let (execution, intent) =
+            (::rpc::connect_lazy(&config.execution)?, ::rpc::connect_lazy(&config.intent)?);
+        let delivery = MessageDelivery::new(execution, intent);
+        let relay = Relay::new(db::dedicated_pool(&pool, 3), delivery, RelayConfig::default());
         ctx.spawn("outbox relay", {
             let waker = waker.clone();
             move |stop| async move {
@@ -68,14 +74,14 @@ impl service::Service for Confirmation {
                 Ok::<(), BoxError>(())
             }
         });
-        let gauges = Gauges::new(pool.clone());
+        let counted = pool.clone();
         ctx.spawn("gauges", move |stop| async move {
-            gauges.run(stop).await;
+            gauges::run(counted, stop).await;
             Ok::<(), BoxError>(())
         });
         if config.workers {
-            let parts = parts(&ctx, owner(ctx.common().server.listen));
-            ctx.spawn("chains", move |stop| supervisor::run(parts, waker, None, stop));
+            let context = loop_context(&ctx, owner(ctx.common().server.listen));
+            ctx.spawn("chains", move |stop| supervisor::run(context, waker, None, stop));
         }
 
         let app = ConfirmationRpc::new(
@@ -83,7 +89,7 @@ impl service::Service for Confirmation {
             ChainApp::new(pool.clone()),
             config.attestation.public(),
         );
-        // One check for all; and one for each, under its own name from when it is added.
+        // There is one check for all chains, and one for each chain as soon as it is added.
         let (named, asked) = (pool.clone(), pool.clone());
         let server = ctx
             .server()
@@ -110,15 +116,15 @@ impl service::Service for Confirmation {
         let chain: ChainName =
             arguments.get_one::<String>("chain").map(String::as_str).unwrap_or_default().parse()?;
         let settings = Settings {
-            // A chain is leased by the database: verdicts go on without Redis.
+            // Chains are leased in the database, so verdicts go on without Redis.
             without_redis: WithoutRedis::GoOn,
             data_dir: None,
             ..Settings::from_env(&format!("confirmation-{chain}").parse()?)?
         };
         ctx.probes(arguments, |server| server);
-        let (parts, waker) = (parts(&ctx, work_owner(&settings)), Waker::start(&ctx.pool()));
+        let (context, waker) = (loop_context(&ctx, work_owner(&settings)), Waker::start(&ctx.pool()));
         let work = move |worker: Worker| async move {
-            let run = move |stop| supervisor::run(parts.clone(), waker.clone(), Some(chain.clone()), stop);
+            let run = move |stop| supervisor::run(context.clone(), waker.clone(), Some(chain.clone()), stop);
             worker.while_permitted(run).await
         };
         runtime::run(settings, ctx.shutdown(), work).await?;
@@ -126,10 +132,9 @@ impl service::Service for Confirmation {
     }
 }
 
-/// What the loops over chains need.
-fn parts(ctx: &Context<Config>, owner: String) -> Parts {
+fn loop_context(ctx: &Context<Config>, owner: String) -> LoopContext {
     let config = ctx.config();
-    Parts {
+    LoopContext {
         pool: db::dedicated_pool(&ctx.pool(), 6),
         key: config.attestation.clone(),
         follow: config.follow.clone(),
@@ -137,8 +142,8 @@ fn parts(ctx: &Context<Config>, owner: String) -> Parts {
     }
 }
 
-/// Under an orchestrator one incarnation of a worker runs at a time, so that its id is a name that no other process has and
-/// that it has again after a restart.
+/// Under an orchestrator one incarnation of a worker runs at a time. Its id is then a name that no other process has, and the
+/// process has it again after a restart.
 fn work_owner(settings: &Settings) -> String {
     match std::fs::read_to_string("/proc/sys/kernel/hostname") {
         Ok(host) if settings.supervised => format!("{} {}", host.trim(), settings.id),
@@ -146,8 +151,8 @@ fn work_owner(settings: &Settings) -> String {
     }
 }
 
-/// What no other process is called at the same time, and the same again after a restart, so that a restarted process need
-/// not wait for its own lease. Without a fixed port there is no such name.
+/// A name that no other process has at the same time and that the process has again after a restart, so that it need not wait
+/// for its own lease. Without a fixed port there is no such name.
 fn owner(listen: std::net::SocketAddr) -> String {
     match std::fs::read_to_string("/proc/sys/kernel/hostname") {
         Ok(host) if listen.port() != 0 => format!("{} {listen}", host.trim()),
@@ -155,7 +160,6 @@ fn owner(listen: std::net::SocketAddr) -> String {
     }
 }
 
-/// The chains there are.
 async fn names(pool: PgPool) -> Result<Vec<String>, String> {
     let known = chains::repo::list(&pool).await.map_err(|error| ::rpc::error::chain(&error))?;
     Ok(known.into_iter().map(|settings| settings.name.to_string()).collect())
@@ -163,10 +167,10 @@ async fn names(pool: PgPool) -> Result<Vec<String>, String> {
 
 /// Whether a chain, or every chain, can be followed and gives verdicts.
 async fn check(pool: PgPool, chain: Option<String>) -> Result<(), String> {
-    let standings = ChainApp::new(pool).standings().await.map_err(|error| ::rpc::error::chain(&error))?;
-    let asked = standings
+    let statuses = ChainApp::new(pool).statuses().await.map_err(|error| ::rpc::error::chain(&error))?;
+    let asked = statuses
         .iter()
-        .filter(|standing| chain.as_ref().is_none_or(|name| name.as_str() == standing.chain.as_str()));
-    let problems: Vec<String> = asked.filter_map(heads::ChainStanding::problem).collect();
+        .filter(|status| chain.as_ref().is_none_or(|name| name.as_str() == status.chain.as_str()));
+    let problems: Vec<String> = asked.filter_map(heads::ChainStatus::problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }

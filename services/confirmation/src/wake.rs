@@ -1,6 +1,6 @@
-//! What loops sleep on, to be woken when something was written for them.
+//! The topics that loops wait on, to be woken when something was written for them (`db::wake_in`).
 //!
-//! Owns the topics; waking is `db::wake_in`. A notification carries no work and none is relied on: every sleep has an end.
+//! A notification carries no work, and no loop relies on one: every wait has an end.
 
 use types::ChainName;
 

@@ -1,12 +1,12 @@
-//! Use cases of chains: taking settings, letting a halted chain go on, saying where each stands.
+//! Use cases of chains: store settings, resume a halted chain, report the status of each.
 
 use sqlx::PgPool;
 use types::ChainName;
 
 use super::domain::Settings;
-use super::error::ChainsError;
 use super::repo;
-use crate::heads::{self, ChainStanding};
+use crate::error::Error;
+use crate::heads::{self, ChainStatus};
 use crate::wake;
 
 #[derive(Debug, Clone)]
@@ -19,37 +19,37 @@ impl ChainApp {
         Self { pool }
     }
 
-    /// Takes settings unless they are older than what is known. The loops pick them up by themselves.
+    /// Stores settings unless they are older than what is known. The loops pick them up by themselves.
     ///
     /// # Errors
     /// When the chain is known as one of another kind or network.
-    pub async fn put(&self, settings: &Settings) -> Result<(), ChainsError> {
+    pub async fn put(&self, settings: &Settings) -> Result<(), Error> {
         let mut tx = db::begin(&self.pool).await?;
-        let taken = repo::put_in(&mut tx, settings).await?;
-        if !taken && repo::is_other_network_in(&mut tx, settings).await? {
-            return Err(ChainsError::OtherNetwork { chain: settings.name.clone() });
+        let stored = repo::put_in(&mut tx, settings).await?;
+        if !stored && repo::is_other_network_in(&mut tx, settings).await? {
+            return Err(Error::OtherNetwork { chain: settings.name.clone() });
         }
-        if taken {
+        if stored {
             db::wake_in(&mut tx, wake::CHAINS).await?;
             db::wake_in(&mut tx, &wake::watches(&settings.name)).await?;
         }
         tx.commit().await?;
-        if taken {
-            tracing::info!(chain = %settings.name, revision = settings.revision, ?settings, "chain settings taken");
+        if stored {
+            tracing::info!(chain = %settings.name, revision = settings.revision, ?settings, "chain settings stored");
         }
         Ok(())
     }
 
-    /// Lets verdicts on a halted chain go on. A chain that is not halted stays as it is.
-    pub async fn resume(&self, chain: &ChainName, by: &str) -> Result<(), ChainsError> {
+    /// Allows verdicts on a halted chain again. A chain that is not halted stays as it is.
+    pub async fn resume(&self, chain: &ChainName, by: &str) -> Result<(), Error> {
         if !repo::resume(&self.pool, chain).await? {
-            return Err(ChainsError::NotFound { chain: chain.clone() });
+            return Err(Error::ChainNotFound { chain: chain.clone() });
         }
         tracing::warn!(%chain, by, "chain resumed");
         Ok(())
     }
 
-    pub async fn standings(&self) -> Result<Vec<ChainStanding>, ChainsError> {
-        heads::repo::standings(&self.pool).await
+    pub async fn statuses(&self) -> Result<Vec<ChainStatus>, Error> {
+        heads::repo::statuses(&self.pool).await
     }
 }

@@ -1,6 +1,6 @@
 //! What confirmation must know of a chain.
 //!
-//! No I/O. Node addresses may carry API keys, so they are never printed: people see [`node_names`].
+//! No I/O. Node addresses may contain API keys, so they are never printed: people see [`node_names`].
 
 use std::fmt;
 use std::time::Duration;
@@ -36,12 +36,12 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Names for nodes that are safe to show: scheme, host and port. Whatever else an address holds may be a key.
+/// Names for nodes that are safe to show: scheme, host and port. Anything else in an address may be a key.
 pub fn node_names(nodes: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let name = without_credentials(node);
-        // Two nodes behind one host differ by their path, which is not shown.
+        // Two nodes on one host differ only by their path, which is not shown.
         let same =
             names.iter().filter(|known| **known == name || known.starts_with(&format!("{name} #"))).count();
         names.push(if same == 0 { name } else { format!("{name} #{}", same + 1) });

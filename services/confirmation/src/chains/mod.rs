@@ -2,9 +2,7 @@
 
 pub mod app;
 pub mod domain;
-pub mod error;
 pub mod repo;
 
 pub use app::ChainApp;
 pub use domain::Settings;
-pub use error::ChainsError;

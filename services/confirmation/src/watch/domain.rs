@@ -1,7 +1,7 @@
-//! A watch: what a job is expected to do on chain, every transaction signed for it, and where that stands.
+//! A watch: what a job is expected to do on chain, every transaction signed for it, and its state.
 //!
-//! Owns the states and what each event makes of them. No I/O, no clock, no doubt: an event is evidence that was already
-//! agreed upon, and what is only absent is no event.
+//! Owns the states and the transitions between them. No I/O and no clock. An event is evidence that the nodes already agreed
+//! upon; the absence of something is never an event.
 //!
 //! ```text
 //!            Seen                Final
@@ -14,11 +14,26 @@
 //! ```
 //!
 //! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round;
-//! whatever contradicts an end is reported once and changes no state by itself.
+//! evidence that contradicts an end is reported once and does not change the state.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use payment::{BlockRef, Closing, Cost, EffectCheck, NoEffect, Transfer};
+use payment::{BlockRef, Closing, Cost, Effect, Finding, Inclusion};
+use strum::{Display, EnumString, IntoStaticStr};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
+
+use super::outcome::Outcome;
+
+/// A watch's state without its data, as it is stored, listed and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Status {
+    Waiting,
+    Included,
+    Settled,
+    Reverted,
+    Void,
+    Cancelled,
+}
 
 /// How a round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +60,13 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Ours that is final, and its block.
+    /// The job's own transaction that is final, and its block.
     pub fn landed(&self) -> Option<(TxHash, BlockRef)> {
         match self {
             Self::Settled { tx, block }
             | Self::Reverted { tx, block, .. }
             | Self::Cancelled { tx, block } => Some((*tx, *block)),
             Self::Void { .. } => None,
-        }
-    }
-
-    /// The block without which this end would not hold.
-    pub fn evidence(&self) -> BlockRef {
-        match self {
-            Self::Settled { block, .. }
-            | Self::Reverted { block, .. }
-            | Self::Void { block, .. }
-            | Self::Cancelled { block, .. } => *block,
         }
     }
 }
@@ -76,52 +81,6 @@ pub enum State {
         block: BlockRef,
     },
     Ended(Ending),
-}
-
-/// What a final transaction of the job did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    Paid,
-    Failed {
-        reason: String,
-        value_moved: bool,
-    },
-    /// It was the job's own cancellation, which moves nothing; whether it succeeded does not matter, it closed the binding.
-    Cancelled,
-}
-
-impl Outcome {
-    /// Reads an effect. `None` when the node's answer does not allow a judgement: that delays, it decides nothing.
-    pub fn of(effect: &EffectCheck, is_cancellation: bool) -> Option<Self> {
-        let failed =
-            |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
-        match effect {
-            // Here the effect is that of sending nothing to oneself.
-            EffectCheck::Happened | EffectCheck::Reverted if is_cancellation => Some(Self::Cancelled),
-            EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
-            | EffectCheck::WrongAmount { .. }
-                if is_cancellation =>
-            {
-                failed("the transaction was said to be a cancellation and is something else", true)
-            }
-            EffectCheck::Happened => Some(Self::Paid),
-            EffectCheck::Reverted => failed("the transaction was included and reverted", false),
-            // The receipt says success. A token that moves balances without announcing it looks exactly like this, so
-            // "nothing moved" would be a guess, and a wrong guess pays twice.
-            EffectCheck::NoEffect { why: NoEffect::NoTransferLog } => failed(
-                "the transaction succeeded without the token's Transfer log; whether anything moved is not known",
-                true,
-            ),
-            EffectCheck::NoEffect { why: NoEffect::OtherTransaction } => {
-                failed("the transaction has another sender, receiver or contract than expected", true)
-            }
-            EffectCheck::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            EffectCheck::WrongAmount { moved } => Some(Self::Failed {
-                reason: format!("the receiver got {moved} instead of the amount"),
-                value_moved: true,
-            }),
-        }
-    }
 }
 
 /// Evidence about a watch.
@@ -143,45 +102,23 @@ pub enum Event {
     NewRound,
 }
 
-/// What is to be told to others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    Settled { tx: TxHash, block: BlockRef, cost: Cost },
-    Reverted { tx: TxHash, block: BlockRef, cost: Cost, reason: String, value_moved: bool },
-    Void { foreign: Option<TxHash>, reason: String },
-    Cancelled { tx: TxHash, block: BlockRef, cost: Cost },
-    Stuck { newest: TxHash, waited: TimeDelta },
-    Reopened { tx: TxHash, block: BlockRef },
-    Contradicted { tx: Option<TxHash>, reason: String },
-}
-
-impl Finding {
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Settled { .. } => "settled",
-            Self::Reverted { .. } => "reverted",
-            Self::Void { .. } => "void",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Stuck { .. } => "stuck",
-            Self::Reopened { .. } => "reopened",
-            Self::Contradicted { .. } => "contradicted",
+/// Whether a finding ends the round.
+pub fn ends_round(finding: &Finding) -> bool {
+    match finding {
+        Finding::Settled(_) | Finding::Reverted { .. } | Finding::Void { .. } | Finding::Cancelled { .. } => {
+            true
         }
-    }
-
-    /// Whether it ends the round.
-    pub fn is_end(&self) -> bool {
-        match self {
-            Self::Settled { .. } | Self::Reverted { .. } | Self::Void { .. } | Self::Cancelled { .. } => true,
-            Self::Stuck { .. } | Self::Reopened { .. } | Self::Contradicted { .. } => false,
-        }
+        Finding::Stuck { .. } | Finding::Reopened { .. } | Finding::Contradicted { .. } => false,
     }
 }
 
 /// What an event did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "a value is read at once and never kept")]
 pub enum Applied {
+    /// The finding is what execution must hear of. Its proof is added by whoever holds the attestation key.
     Step(Option<Finding>),
-    /// The watch already stands there, or the event says nothing new about it.
+    /// The event says nothing new about the watch.
     AlreadyApplied,
 }
 
@@ -189,7 +126,7 @@ pub enum Applied {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a watch that is {state} cannot take {event}")]
 pub struct IllegalTransition {
-    pub state: &'static str,
+    pub state: Status,
     pub event: &'static str,
 }
 
@@ -197,14 +134,43 @@ pub struct IllegalTransition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchedTx {
     pub hash: TxHash,
-    pub is_cancellation: bool,
-    pub nonce: Option<u64>,
-    pub expires_at: Option<DateTime<Utc>>,
+    /// What it must show on chain to count.
+    pub effect: Effect,
+    /// What closes its binding; `None` for a transaction of another system, of which only the hash is known.
+    pub closing: Option<Closing>,
     pub reference_block: u64,
-    /// Whether all of this was read off the signed bytes; otherwise it is what somebody said.
+    /// Whether all of this was read from the signed bytes. Otherwise it is only what the caller said.
     pub proven: bool,
-    /// The binding it was signed under.
     pub round: u32,
+}
+
+impl WatchedTx {
+    pub fn is_cancellation(&self) -> bool {
+        matches!(self.effect, Effect::Closes { .. })
+    }
+
+    pub fn nonce(&self) -> Option<u64> {
+        self.closing.and_then(nonce)
+    }
+
+    pub fn expires_at(&self) -> Option<DateTime<Utc>> {
+        let expiration_ms = i64::try_from(self.closing.and_then(expiration_ms)?).ok()?;
+        DateTime::from_timestamp_millis(expiration_ms)
+    }
+}
+
+pub(super) fn nonce(closing: Closing) -> Option<u64> {
+    match closing {
+        Closing::Nonce { nonce, .. } => Some(nonce),
+        Closing::Window { .. } => None,
+    }
+}
+
+fn expiration_ms(closing: Closing) -> Option<u64> {
+    match closing {
+        Closing::Nonce { .. } => None,
+        Closing::Window { expiration_ms } => Some(expiration_ms),
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,7 +178,8 @@ pub struct Watch {
     pub job: JobId,
     pub withdrawal: Option<WithdrawalId>,
     pub chain: ChainName,
-    pub effect: Transfer,
+    /// What the job is for, and what its transactions must show unless they have an effect of their own.
+    pub effect: Effect,
     /// Oldest first, of all rounds.
     pub transactions: Vec<WatchedTx>,
     pub round: u32,
@@ -224,14 +191,30 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn status(&self) -> &'static str {
+    /// A watch without transactions.
+    pub fn new(job: JobId, withdrawal: Option<WithdrawalId>, chain: ChainName, effect: Effect) -> Self {
+        let (round, state) = (1, State::Waiting);
+        Self {
+            job,
+            withdrawal,
+            chain,
+            effect,
+            transactions: Vec::new(),
+            round,
+            state,
+            contradicted: false,
+            since_block: 0,
+        }
+    }
+
+    pub fn status(&self) -> Status {
         match self.state {
-            State::Waiting => "waiting",
-            State::Included { .. } => "included",
-            State::Ended(Ending::Settled { .. }) => "settled",
-            State::Ended(Ending::Reverted { .. }) => "reverted",
-            State::Ended(Ending::Void { .. }) => "void",
-            State::Ended(Ending::Cancelled { .. }) => "cancelled",
+            State::Waiting => Status::Waiting,
+            State::Included { .. } => Status::Included,
+            State::Ended(Ending::Settled { .. }) => Status::Settled,
+            State::Ended(Ending::Reverted { .. }) => Status::Reverted,
+            State::Ended(Ending::Void { .. }) => Status::Void,
+            State::Ended(Ending::Cancelled { .. }) => Status::Cancelled,
         }
     }
 
@@ -239,54 +222,54 @@ impl Watch {
         self.transactions.iter().find(|tx| tx.hash == *hash)
     }
 
-    /// Transactions of the present round, oldest first.
+    /// The transactions of the present round, oldest first.
     pub fn present(&self) -> impl DoubleEndedIterator<Item = &WatchedTx> {
         self.transactions.iter().filter(|tx| tx.round == self.round)
     }
 
     /// The nonce of the present round, once a transaction names one.
     pub fn nonce(&self) -> Option<u64> {
-        self.present().find_map(|tx| tx.nonce)
+        self.present().find_map(WatchedTx::nonce)
     }
 
-    /// Whether a transaction is of a round that has already ended.
-    fn is_bygone(&self, hash: &TxHash) -> bool {
+    fn is_of_ended_round(&self, hash: &TxHash) -> bool {
         self.transaction(hash).is_some_and(|tx| tx.round < self.round)
     }
 
-    /// What ends the present round, if that is known; without it nothing can be proven void.
+    /// What ends the present round, if it is known. Without it nothing can be proven void.
     pub fn closing(&self) -> Option<Closing> {
-        if let Some(nonce) = self.nonce() {
-            return Some(Closing::Nonce { sender: self.effect.from, nonce });
+        let at_nonce = self.present().filter_map(|tx| tx.closing).find(|closing| nonce(*closing).is_some());
+        if at_nonce.is_some() {
+            return at_nonce;
         }
-        // One signature per window; should there be more, the round stays open until the last of them has expired.
-        let expires_at =
-            self.present().map(|tx| tx.expires_at).collect::<Option<Vec<_>>>()?.into_iter().max()?;
-        Some(Closing::Window { expiration_ms: u64::try_from(expires_at.timestamp_millis()).ok()? })
+        // There is one signature per window. Should there be more, the round stays open until the last of them has expired.
+        let closings = self.present().map(|tx| tx.closing).collect::<Option<Vec<_>>>()?;
+        let expiration_ms = closings.into_iter().filter_map(expiration_ms).max()?;
+        Some(Closing::Window { expiration_ms })
     }
 
-    /// What can never pay once this one is final without its effect: it, and all that share its nonce. A window shuts nobody
-    /// else out: should there be another transaction in it, that one may still land.
+    /// The transactions that can never pay once this one is final without its effect: itself, and all that share its nonce.
+    /// A window excludes nothing else: another transaction in it may still land.
     pub fn ruled_out_by(&self, tx: &TxHash) -> Vec<TxHash> {
-        let nonce = self.transaction(tx).and_then(|tx| tx.nonce);
-        let shut_out = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce == nonce);
-        self.present().filter(shut_out).map(|tx| tx.hash).collect()
+        let nonce = self.transaction(tx).and_then(WatchedTx::nonce);
+        let excluded = |other: &&WatchedTx| other.hash == *tx || (nonce.is_some() && other.nonce() == nonce);
+        self.present().filter(excluded).map(|tx| tx.hash).collect()
     }
 
-    /// Whether what is known of all of these was read off their bytes.
+    /// Whether everything known of these transactions was read from their signed bytes.
     pub fn is_proven(&self, hashes: &[TxHash]) -> bool {
         hashes.iter().all(|hash| self.transaction(hash).is_some_and(|tx| tx.proven))
     }
 
-    /// Takes one event. Every state and every event is named, so that a new one does not compile until it is placed.
+    /// Applies one event. Every state and every event is named, so that a new one does not compile until it is handled.
     pub fn apply(&mut self, event: Event) -> Result<Applied, IllegalTransition> {
-        // A transaction of an ended round has no say in the present one, except by landing.
+        // A transaction of an ended round changes nothing in the present one, unless it lands.
         match &event {
-            Event::Final { tx, block, .. } if self.is_bygone(tx) => {
+            Event::Final { tx, block, .. } if self.is_of_ended_round(tx) => {
                 let reason = format!("transaction {tx} of an ended round is final in block {}", block.number);
                 return Ok(self.contradict(Some(*tx), reason));
             }
-            Event::Seen { tx, .. } if self.is_bygone(tx) => return Ok(Applied::AlreadyApplied),
+            Event::Seen { tx, .. } if self.is_of_ended_round(tx) => return Ok(Applied::AlreadyApplied),
             _ => {}
         }
         match self.state {
@@ -306,7 +289,8 @@ impl Watch {
             Event::Final { tx, block, cost, outcome } => Ok(self.end(tx, block, cost, outcome)),
             Event::Closed { foreign, block, reason } => {
                 self.state = State::Ended(Ending::Void { foreign, block });
-                Ok(Applied::Step(Some(Finding::Void { foreign, reason })))
+                let void = self.present().map(|tx| tx.hash).collect();
+                Ok(Applied::Step(Some(Finding::Void { void, foreign, reason, proof: None })))
             }
             Event::Overdue { newest, waited } => Ok(Applied::Step(Some(Finding::Stuck { newest, waited }))),
             Event::Overturned { .. } => Err(self.illegal("an overturned end")),
@@ -326,16 +310,16 @@ impl Watch {
             }
             Event::Seen { tx: other, block: there } => {
                 self.state = State::Included { tx: other, block: there };
-                Ok(Applied::Step(Some(Finding::Reopened { tx, block })))
+                Ok(reopened(tx, block))
             }
             Event::Undone { block: undone } if undone == block => {
                 self.state = State::Waiting;
-                Ok(Applied::Step(Some(Finding::Reopened { tx, block })))
+                Ok(reopened(tx, block))
             }
             Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
             Event::Final { tx, block, cost, outcome } => Ok(self.end(tx, block, cost, outcome)),
-            // Ours is in a block and a foreign one is final at its nonce: one of the two is not on the canonical
-            // chain. The heads will tell which; until then nothing is decided.
+            // Ours is in a block and a foreign one is final at its nonce, so one of the two is not on the canonical chain.
+            // The heads will show which; until then nothing is decided.
             Event::Closed { .. } => Err(self.illegal("a closed round")),
             Event::Overturned { .. } => Err(self.illegal("an overturned end")),
             Event::NewRound => Err(self.illegal("a new round")),
@@ -344,7 +328,7 @@ impl Watch {
 
     fn apply_ended(&mut self, ending: Ending, event: Event) -> Result<Applied, IllegalTransition> {
         match event {
-            // Only agreement at depth can touch an end.
+            // Only agreement at depth can affect an end.
             Event::Seen { .. } | Event::Undone { .. } | Event::Overdue { .. } => Ok(Applied::AlreadyApplied),
             Event::Final { tx, block, .. } if ending.landed() == Some((tx, block)) => {
                 Ok(Applied::AlreadyApplied)
@@ -376,13 +360,18 @@ impl Watch {
     }
 
     fn end(&mut self, tx: TxHash, block: BlockRef, cost: Cost, outcome: Outcome) -> Applied {
+        let inclusion = Inclusion { tx, block_number: block.number, block_hash: Some(block.hash), cost };
         let (ending, finding) = match outcome {
-            Outcome::Paid => (Ending::Settled { tx, block }, Finding::Settled { tx, block, cost }),
-            Outcome::Failed { reason, value_moved } => (
-                Ending::Reverted { tx, block, value_moved },
-                Finding::Reverted { tx, block, cost, reason, value_moved },
-            ),
-            Outcome::Cancelled => (Ending::Cancelled { tx, block }, Finding::Cancelled { tx, block, cost }),
+            Outcome::Paid => (Ending::Settled { tx, block }, Finding::Settled(inclusion)),
+            Outcome::Failed { reason, value_moved } => {
+                let void = if value_moved { Vec::new() } else { self.ruled_out_by(&tx) };
+                let finding = Finding::Reverted { inclusion, reason, value_moved, void, proof: None };
+                (Ending::Reverted { tx, block, value_moved }, finding)
+            }
+            Outcome::Cancelled => {
+                let void = self.ruled_out_by(&tx);
+                (Ending::Cancelled { tx, block }, Finding::Cancelled { inclusion, void, proof: None })
+            }
         };
         self.state = State::Ended(ending);
         Applied::Step(Some(finding))
@@ -399,6 +388,10 @@ impl Watch {
     fn illegal(&self, event: &'static str) -> IllegalTransition {
         IllegalTransition { state: self.status(), event }
     }
+}
+
+fn reopened(tx: TxHash, block: BlockRef) -> Applied {
+    Applied::Step(Some(Finding::Reopened { tx, block_hash: Some(block.hash) }))
 }
 
 #[cfg(test)]

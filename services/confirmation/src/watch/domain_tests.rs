@@ -1,8 +1,8 @@
-use payment::AssetRef;
+use payment::{AssetRef, EffectCheck, NoEffect, Transfer};
 use proptest::prelude::*;
 use types::{Address, AddressFormat, RawAmount};
 
-use super::super::put::{AddError, Added, NewTx};
+use super::super::add::{AddError, Added, NewTransaction};
 use super::*;
 
 fn address(byte: u8) -> Address {
@@ -10,7 +10,7 @@ fn address(byte: u8) -> Address {
 }
 
 fn hash(byte: u8) -> TxHash {
-    TxHash([byte; 32])
+    TxHash::from([byte; 32])
 }
 
 fn block(number: u64) -> BlockRef {
@@ -21,12 +21,20 @@ fn cost() -> Cost {
     Cost { units: 21_000, unit_price: 1, fee: RawAmount::ZERO }
 }
 
-fn tx(hash: TxHash, nonce: u64) -> NewTx {
-    NewTx {
+fn paying() -> Effect {
+    let (from, to) = (address(1), address(2));
+    Effect::Moves(Transfer { asset: AssetRef::Native, from, to, amount: RawAmount::ZERO })
+}
+
+fn cancellation() -> Effect {
+    Effect::Closes { sender: address(1) }
+}
+
+fn tx(hash: TxHash, nonce: u64) -> NewTransaction {
+    NewTransaction {
         hash,
-        is_cancellation: false,
-        nonce: Some(nonce),
-        expires_at: None,
+        effect: paying(),
+        closing: Some(Closing::Nonce { sender: address(1), nonce }),
         reference_block: 0,
         proven: true,
     }
@@ -34,19 +42,7 @@ fn tx(hash: TxHash, nonce: u64) -> NewTx {
 
 /// A job with transactions 1 and 2 at nonce 7, nothing seen.
 fn watch() -> Watch {
-    let effect =
-        Transfer { asset: AssetRef::Native, from: address(1), to: address(2), amount: RawAmount::ZERO };
-    let mut watch = Watch {
-        job: JobId::new(),
-        withdrawal: None,
-        chain: "bsc".parse().unwrap(),
-        effect,
-        transactions: Vec::new(),
-        round: 1,
-        state: State::Waiting,
-        contradicted: false,
-        since_block: 0,
-    };
+    let mut watch = Watch::new(JobId::new(), None, "bsc".parse().unwrap(), paying());
     for byte in [1, 2] {
         assert_eq!(watch.add(&tx(hash(byte), 7)), Ok(Added::ToOpenRound));
     }
@@ -90,8 +86,8 @@ fn cell(state: State, event: Event) -> String {
     match watch.apply(event) {
         Err(_) => "!".to_owned(),
         Ok(Applied::AlreadyApplied) => ".".to_owned(),
-        Ok(Applied::Step(None)) => watch.status().to_owned(),
-        Ok(Applied::Step(Some(finding))) => format!("{}+{}", watch.status(), finding.kind()),
+        Ok(Applied::Step(None)) => watch.status().to_string(),
+        Ok(Applied::Step(Some(finding))) => format!("{}+{}", watch.status(), finding.name()),
     }
 }
 
@@ -150,27 +146,27 @@ fn only_positive_evidence_of_a_payment_settles() {
         (EffectCheck::NoEffect { why: NoEffect::NoTransaction }, None),
         (EffectCheck::WrongAmount { moved }, Some("reverted, parked")),
     ];
-    for (effect, expected) in outcomes {
-        let told = Outcome::of(&effect, false).map(|outcome| match outcome {
+    for (check, expected) in outcomes {
+        let told = Outcome::of(&paying(), &check).map(|outcome| match outcome {
             Outcome::Paid => "settled",
             Outcome::Failed { value_moved: false, .. } => "reverted",
             Outcome::Failed { value_moved: true, .. } => "reverted, parked",
             Outcome::Cancelled => "cancelled",
         });
-        assert_eq!(told, expected, "{effect:?}");
+        assert_eq!(told, expected, "{check:?}");
         // What is called a cancellation is compared with sending nothing to oneself.
-        let cancelling = match effect {
+        let cancelling = match check {
             EffectCheck::Happened | EffectCheck::Reverted => Some("cancelled"),
             EffectCheck::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
             EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
             | EffectCheck::WrongAmount { .. } => Some("reverted, parked"),
         };
-        let told = Outcome::of(&effect, true).map(|outcome| match outcome {
+        let told = Outcome::of(&cancellation(), &check).map(|outcome| match outcome {
             Outcome::Cancelled => "cancelled",
             Outcome::Failed { value_moved: true, .. } => "reverted, parked",
             Outcome::Paid | Outcome::Failed { value_moved: false, .. } => "wrong",
         });
-        assert_eq!(told, cancelling, "a cancellation with {effect:?}");
+        assert_eq!(told, cancelling, "a cancellation with {check:?}");
     }
 }
 
@@ -180,11 +176,11 @@ fn a_late_fee_bump_opens_an_end_without_payment_again_with_all_that_has_its_nonc
     let mut watch = watch();
     watch.apply(closed()).unwrap();
     assert_eq!(watch.add(&tx(hash(3), 7)), Ok(Added::Reopened));
-    assert_eq!((watch.status(), watch.round, watch.present().count()), ("waiting", 2, 3));
+    assert_eq!((watch.status(), watch.round, watch.present().count()), (Status::Waiting, 2, 3));
     assert!(matches!(watch.add(&tx(hash(4), 8)), Err(AddError::OtherBinding { .. })));
     watch.apply(closed()).unwrap();
     assert_eq!(watch.add(&tx(hash(4), 8)), Ok(Added::ToNewRound));
-    assert_eq!((watch.status(), watch.round, watch.nonce()), ("waiting", 3, Some(8)));
+    assert_eq!((watch.status(), watch.round, watch.nonce()), (Status::Waiting, 3, Some(8)));
     assert_eq!(watch.add(&tx(hash(5), 7)), Ok(Added::ToEndedRound), "its successor is open");
     assert_eq!(watch.add(&tx(hash(4), 8)), Ok(Added::Known));
 }
@@ -220,7 +216,7 @@ fn another_nonce_is_refused_while_the_round_is_open_and_for_ever_once_settled() 
 #[test]
 fn a_known_hash_cannot_change_its_meaning() {
     let mut watch = watch();
-    let changed = NewTx { is_cancellation: true, ..tx(hash(1), 7) };
+    let changed = NewTransaction { effect: cancellation(), ..tx(hash(1), 7) };
     assert_eq!(watch.add(&changed), Err(AddError::Differs { hash: hash(1), field: "is_cancellation" }));
     assert_eq!(watch.add(&tx(hash(1), 8)), Err(AddError::Differs { hash: hash(1), field: "nonce" }));
 }
@@ -232,7 +228,7 @@ fn a_void_transaction_that_lands_in_a_later_round_is_a_contradiction() {
     watch.add(&tx(hash(3), 8)).unwrap();
     let landed = Event::Final { tx: hash(1), block: block(9), cost: cost(), outcome: Outcome::Paid };
     assert!(matches!(watch.apply(landed), Ok(Applied::Step(Some(Finding::Contradicted { .. })))));
-    assert_eq!(watch.status(), "waiting", "the present round goes on being watched");
+    assert_eq!(watch.status(), Status::Waiting, "the present round goes on being watched");
 }
 
 fn any_action() -> impl Strategy<Value = (u8, u8, u64)> {
@@ -270,11 +266,11 @@ proptest! {
                 continue;
             }
             if let Ok(Applied::Step(Some(finding))) = watch.apply(event) {
-                if finding.is_end() {
+                if ends_round(&finding) {
                     *ends.entry(round).or_default() += 1;
                 }
-                settled += u32::from(finding.kind() == "settled");
-                contradicted += u32::from(finding.kind() == "contradicted");
+                settled += u32::from(finding.name() == "settled");
+                contradicted += u32::from(finding.name() == "contradicted");
             }
             if let State::Ended(ending) = before {
                 prop_assert_eq!(watch.state, State::Ended(ending));
@@ -292,8 +288,8 @@ fn a_failure_rules_out_what_shares_its_nonce_and_in_a_window_nothing_but_itself(
     let mut windows = watch();
     windows.transactions.clear();
     for byte in [1, 2] {
-        let expires_at = DateTime::from_timestamp_millis(1_000 * i64::from(byte));
-        windows.add(&NewTx { nonce: None, expires_at, ..tx(hash(byte), 0) }).unwrap();
+        let closing = Some(Closing::Window { expiration_ms: 1_000 * u64::from(byte) });
+        windows.add(&NewTransaction { closing, ..tx(hash(byte), 0) }).unwrap();
     }
     assert_eq!(windows.ruled_out_by(&hash(1)), [hash(1)]);
     assert_eq!(windows.closing(), Some(Closing::Window { expiration_ms: 2_000 }), "open until the last ends");

@@ -1,17 +1,15 @@
-//! Watches: what jobs are expected to do on chain, and the verdicts on them.
+//! Watches: what jobs are expected to do on chain, the transactions signed for them, and the state of each.
 
+mod add;
 pub mod app;
+pub mod batch;
 pub mod domain;
-pub mod error;
-pub mod evidence;
-pub mod list;
-pub mod put;
+mod outcome;
 pub mod repo;
-pub mod row;
-mod together;
-pub mod verdict;
 
-pub use app::WatchApp;
-pub use domain::{Ending, Event, Finding, Outcome, State, Watch, WatchedTx};
-pub use error::WatchError;
-pub use put::NewTx;
+pub use add::{AddError, Added, NewTransaction};
+pub use app::{PutWatch, WatchApp};
+pub use domain::{Applied, Ending, Event, State, Status, Watch, WatchedTx, ends_round};
+pub use outcome::Outcome;
+pub use repo::StoredWatch;
+pub use repo::list::{WatchPage, WatchQuery};

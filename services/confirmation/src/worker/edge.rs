@@ -1,4 +1,4 @@
-//! From a chain's settings to the edge that speaks to its nodes.
+//! From a chain's settings to the edge that calls its nodes.
 
 use std::sync::Arc;
 use std::time::Duration;

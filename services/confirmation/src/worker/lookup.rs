@@ -1,22 +1,23 @@
-//! Watches that were just added may already be in a block, and ones that wait for long may have been missed: each is
-//! looked up once, then again after every stuck interval. What is still waiting then is reported as stuck, or says itself that
-//! nothing can ever be done about it.
+//! Lookups: a watch that was just added may already be in a block, and one that has waited for long may have been missed.
+//! Each is looked up once, then again after every stuck interval. One that is still waiting then is reported as stuck, or
+//! its `delayed_reason` says that nothing can be done about it.
 //!
-//! A look-up that finds nothing changes nothing but its own due time.
+//! A lookup that finds nothing changes nothing but its own due time.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chain::Seen;
-use chrono::TimeDelta;
 use payment::BlockRef;
-use sqlx::Row as _;
-use types::{JobId, TxHash};
+use types::TxHash;
 
-use super::chain_loop::{ChainLoop, Held, LoopError};
-use super::follow::place_in;
-use crate::watch::evidence::{self, Evidence};
-use crate::watch::{Event, WatchError, repo};
+use super::chain_loop::ChainLoop;
+use super::leased::Leased;
+use crate::error::Error;
+use crate::verdict::Evidence;
+use crate::watch::Event;
+use crate::watch::repo::schedule::{self, DueWatch};
+use crate::watch::repo::transactions::{self, Sighting};
 
 /// Watches looked up in one tick.
 const BATCH: i64 = 500;
@@ -24,126 +25,85 @@ const BATCH: i64 = 500;
 const SOON: Duration = Duration::from_secs(2);
 /// On chains where nothing is ever reported as stuck.
 const WITHOUT_LIMIT: Duration = Duration::from_secs(300);
-/// Said of what another system sent, once it is overdue: nobody can offer more for it, and nothing will ever rule it out.
+/// Shown for an overdue transaction of another system: nobody can raise its fee, and nothing will ever rule it out.
 const UNBOUND: &str =
     "neither its nonce nor an expiration is known here: nothing can show that it will never land";
 
-struct Due {
-    job: JobId,
-    version: i64,
-    waited: TimeDelta,
-    /// Of the present round, oldest first.
-    hashes: Vec<TxHash>,
-    /// Whether its nonce or its end is known.
-    is_bound: bool,
-}
-
-/// What looking up found for one watch.
-enum Found {
+enum LookupResult {
     Included(TxHash, BlockRef),
-    Nothing { complete: bool },
+    NotFound { all_answered: bool },
 }
 
 impl ChainLoop {
-    /// Whether there is more to look up at once.
-    pub(super) async fn look_up(&self, held: &mut Held) -> Result<bool, LoopError> {
-        let due = self.due().await?;
+    /// Returns whether there is more to look up at once.
+    pub(super) async fn look_up(&self, leased: &mut Leased) -> Result<bool, Error> {
+        let chain = &self.settings.name;
+        let due = schedule::due(&self.context.pool, chain, BATCH).await?;
         if due.is_empty() {
             return Ok(false);
         }
         let all: Vec<TxHash> = due.iter().flat_map(|due| due.hashes.iter().copied()).collect();
-        let sightings = self.while_asking(held, self.edge.lookup(&all)).await??;
+        let sightings = self.query(leased, self.edge.lookup(&all)).await??;
         let seen: HashMap<TxHash, (Seen, bool)> = sightings
             .into_iter()
             .map(|sighting| (sighting.hash, (sighting.seen, sighting.answered == sighting.asked)))
             .collect();
-        let (mut events, mut places, mut next) = (Vec::new(), Vec::new(), Vec::with_capacity(due.len()));
+        let (mut overdue, mut included, mut next) = (Vec::new(), Vec::new(), Vec::with_capacity(due.len()));
         let mut delayed = Vec::new();
-        let stuck_after = self.settings.stuck_after;
-        for Due { job, version, waited, hashes, is_bound } in &due {
-            let complete = match found(hashes, &seen, held) {
-                Found::Included(tx, block) => {
-                    events.push(Evidence { job: *job, event: Event::Seen { tx, block } });
-                    places.push((tx, block, *job));
+        let interval = self.settings.stuck_after.unwrap_or(WITHOUT_LIMIT);
+        for DueWatch { job, version, waited, hashes, is_bound } in &due {
+            let all_answered = match find(hashes, &seen, leased) {
+                LookupResult::Included(tx, block) => {
+                    included.push(Sighting { job: *job, tx, block });
                     continue;
                 }
-                Found::Nothing { complete } => complete,
+                LookupResult::NotFound { all_answered } => all_answered,
             };
-            let overdue =
-                stuck_after.is_some_and(|after| waited.to_std().is_ok_and(|waited| waited >= after));
-            if overdue && !is_bound {
+            let waited_std = waited.to_std().unwrap_or_default();
+            let is_overdue = self.settings.stuck_after.is_some_and(|after| waited_std >= after);
+            if is_overdue && !is_bound {
                 delayed.push((*job, UNBOUND.to_owned()));
-            } else if overdue
-                && !held.halted
+            } else if is_overdue
+                && !leased.halted
                 && let Some(newest) = hashes.last()
             {
                 let event = Event::Overdue { newest: *newest, waited: *waited };
-                events.push(Evidence { job: *job, event });
+                overdue.push(Evidence { job: *job, event });
             }
-            let interval = stuck_after.unwrap_or(WITHOUT_LIMIT);
-            next.push((*job, *version, if complete || overdue { interval } else { SOON.min(interval) }));
+            let pause = if all_answered || is_overdue { interval } else { SOON.min(interval) };
+            next.push((*job, *version, pause));
         }
-        let chain = &self.settings.name;
-        let mut tx = db::begin(&self.parts.pool).await?;
-        let fence = held.lease.fence_in(&mut tx).await?;
-        place_in(&mut tx, chain, &places).await?;
-        sqlx::query(include_str!("../../queries/lookup_next.sql"))
-            .bind(next.iter().map(|(job, ..)| job.as_uuid()).collect::<Vec<_>>())
-            .bind(next.iter().map(|(_, version, _)| *version).collect::<Vec<_>>())
-            .bind(
-                next.iter()
-                    .map(|(.., after)| i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
-                    .collect::<Vec<_>>(),
-            )
-            .execute(&mut *tx)
-            .await?;
-        evidence::record_in(&mut tx, &self.parts.key, fence.now, events).await?;
-        repo::set_delayed_in(&mut tx, chain, &delayed).await?;
-        tx.commit().await?;
-        held.note(fence);
+        let evidence = included.iter().copied().map(Evidence::from).chain(overdue).collect();
+        let mut tx = self.begin(leased).await?;
+        transactions::include_in(tx.connection(), chain, &included).await?;
+        schedule::reschedule_in(tx.connection(), &next).await?;
+        self.record_in(&mut tx, evidence).await?;
+        schedule::set_delayed_in(tx.connection(), chain, &delayed).await?;
+        tx.commit(leased).await?;
         // Something may be below the final block already.
-        if !places.is_empty() {
-            held.settle_at = std::time::Instant::now();
+        if !included.is_empty() {
+            leased.settle_at = Instant::now();
         }
         Ok(i64::try_from(due.len()).is_ok_and(|count| count >= BATCH))
     }
-
-    async fn due(&self) -> Result<Vec<Due>, WatchError> {
-        let rows = sqlx::query(include_str!("../../queries/lookup_due.sql"))
-            .bind(self.settings.name.as_str())
-            .bind(BATCH)
-            .fetch_all(&self.parts.pool)
-            .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Due {
-                    job: JobId::from_uuid(row.try_get("job_id")?),
-                    version: row.try_get("version")?,
-                    waited: TimeDelta::milliseconds(row.try_get("waited_ms")?),
-                    hashes: row.try_get::<Vec<[u8; 32]>, _>("hashes")?.into_iter().map(TxHash).collect(),
-                    is_bound: row.try_get("is_bound")?,
-                })
-            })
-            .collect()
-    }
 }
 
-fn found(hashes: &[TxHash], seen: &HashMap<TxHash, (Seen, bool)>, held: &Held) -> Found {
-    let mut complete = true;
+fn find(hashes: &[TxHash], seen: &HashMap<TxHash, (Seen, bool)>, leased: &Leased) -> LookupResult {
+    let mut all_answered = true;
     for hash in hashes {
         match seen.get(hash) {
             Some((Seen::Included(block), _)) => {
-                let above = held.ring.tip().is_none_or(|tip| block.number > tip.number);
-                let elsewhere = held.ring.is_canonical(block.number, &block.hash) == Some(false);
+                let above = leased.ring.tip().is_none_or(|tip| block.number > tip.number);
+                let elsewhere = leased.ring.is_canonical(block.number, &block.hash) == Some(false);
                 if !above && !elsewhere {
-                    return Found::Included(*hash, *block);
+                    return LookupResult::Included(*hash, *block);
                 }
-                // A block we have not read yet will be read; one on another branch proves nothing.
-                complete = false;
+                // A block that was not read yet will be read; one on another branch proves nothing.
+                all_answered = false;
             }
-            Some((Seen::Nowhere | Seen::Pending, whole)) => complete &= whole,
-            None => complete = false,
+            Some((Seen::Nowhere | Seen::Pending, by_all)) => all_answered &= by_all,
+            None => all_answered = false,
         }
     }
-    Found::Nothing { complete }
+    LookupResult::NotFound { all_answered }
 }

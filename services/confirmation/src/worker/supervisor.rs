@@ -1,86 +1,80 @@
-//! Starts a loop for each chain that is known and hands it new settings.
+//! Runs one loop for each known chain, with the supervisor of `libs/worker`.
 //!
-//! Owns the tasks. A loop that fails goes on after a pause: a chain whose nodes are away must not take the others along.
+//! A loop whose tick fails goes on after a pause, so that a chain whose nodes are away does not affect the others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use db::{Wake, Waker};
+use ::worker::supervisor::{KeyedLoops, LoopEnded, Loops, Supervisor};
+use db::Waker;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use types::ChainName;
 
-use super::chain_loop::{ChainLoop, LoopError, Parts, Ticked};
+use super::chain_loop::{ChainLoop, LoopContext, TickOutcome};
 use super::edge::{self, EdgeError};
 use crate::chains::{self, Settings};
+use crate::error::Error;
+use crate::heads::{self, NodeStatus};
 use crate::wake;
 
-/// How often chains are read when nobody says that they changed.
+/// How often chains are read when no notification says that they changed.
 const REREAD: Duration = Duration::from_secs(5);
-/// After a failure; long enough not to drown a database that is starting.
+/// The pause after a failure, so that a database that is starting is not flooded.
 const FAILED_PAUSE: Duration = Duration::from_millis(500);
 
-/// A loop ended by itself, which it never should.
-#[derive(Debug, thiserror::Error)]
-#[error("a loop over a chain broke down")]
-pub struct LoopDied(#[source] tokio::task::JoinError);
+struct ChainLoops {
+    context: LoopContext,
+    waker: Waker,
+    /// Other chains are followed by other processes.
+    only: Option<ChainName>,
+}
 
-/// Runs until told to stop; then every loop gives its chain up. With `only`, other chains are left to others.
+impl KeyedLoops for ChainLoops {
+    type Key = ChainName;
+    type Settings = Settings;
+    type Error = Error;
+
+    async fn wanted(&mut self) -> Result<BTreeMap<ChainName, Settings>, Error> {
+        let all = chains::repo::list(&self.context.pool).await?;
+        let ours = |settings: &Settings| self.only.as_ref().is_none_or(|only| *only == settings.name);
+        Ok(all.into_iter().filter(ours).map(|settings| (settings.name.clone(), settings)).collect())
+    }
+
+    fn start(&mut self, chain: &ChainName, settings: watch::Receiver<Settings>, loops: &mut Loops) {
+        let (context, waker, stop) = (self.context.clone(), self.waker.clone(), loops.stop());
+        loops.spawn(format!("chain/{chain}"), async move {
+            drive(context, settings, waker, stop).await;
+            Ok(())
+        });
+    }
+}
+
+/// Runs until stopped; then every loop releases its chain. With `only`, other chains are left to other processes.
+///
+/// # Errors
+/// When a loop panics. The process ends with it, and its supervisor starts it again.
 pub async fn run(
-    parts: Parts,
+    context: LoopContext,
     waker: Waker,
     only: Option<ChainName>,
     stop: CancellationToken,
-) -> Result<(), LoopDied> {
-    let mut sleeper = waker.subscribe(wake::CHAINS);
-    let mut senders: BTreeMap<ChainName, watch::Sender<Settings>> = BTreeMap::new();
-    let mut loops: JoinSet<()> = JoinSet::new();
-    while !stop.is_cancelled() {
-        match chains::repo::list(&parts.pool).await {
-            Ok(all) => {
-                let ours = |settings: &Settings| only.as_ref().is_none_or(|only| *only == settings.name);
-                for settings in all.into_iter().filter(ours) {
-                    match senders.get(&settings.name) {
-                        Some(sender) => {
-                            sender.send_if_modified(|known| {
-                                let newer = settings.revision > known.revision;
-                                if newer {
-                                    *known = settings;
-                                }
-                                newer
-                            });
-                        }
-                        None => {
-                            let (sender, receiver) = watch::channel(settings.clone());
-                            senders.insert(settings.name.clone(), sender);
-                            loops.spawn(drive(parts.clone(), receiver, waker.clone(), stop.clone()));
-                        }
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::warn!(error = rpc::error::chain(&error), "cannot read the chains; going on")
-            }
-        }
-        tokio::select! {
-            woken = sleeper.wait(REREAD) => if woken == Wake::Closed { break },
-            () = stop.cancelled() => break,
-            Some(ended) = loops.join_next() => ended.map_err(LoopDied)?,
-        }
-    }
-    while let Some(ended) = loops.join_next().await {
-        ended.map_err(LoopDied)?;
-    }
-    Ok(())
+) -> Result<(), LoopEnded> {
+    let chains = waker.subscribe(wake::CHAINS);
+    let loops = ChainLoops { context, waker, only };
+    Supervisor::new(loops, REREAD).woken_by(chains).failing_with_loops().run(stop).await
 }
 
-/// Follows one chain until told to stop.
-async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Waker, stop: CancellationToken) {
+async fn drive(
+    context: LoopContext,
+    mut settings: watch::Receiver<Settings>,
+    waker: Waker,
+    stop: CancellationToken,
+) {
     let first = settings.borrow_and_update().clone();
-    let mut sleeper = waker.subscribe(&wake::watches(&first.name));
-    let (poll, node_timeout) = (parts.follow.poll, parts.follow.node_timeout);
-    let Some(mut chain_loop) = begin(&parts, &mut settings, &stop).await else { return };
+    let mut new_watches = waker.subscribe(&wake::watches(&first.name));
+    let (poll, node_timeout) = (context.follow.poll, context.follow.node_timeout);
+    let Some(mut chain_loop) = begin(&context, &mut settings, &stop).await else { return };
     let mut trouble = String::new();
     while !stop.is_cancelled() {
         if settings.has_changed().unwrap_or(false) {
@@ -92,11 +86,11 @@ async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Wak
                 }
             }
         }
-        // Dropping a tick half-way is safe: it is a crash between two transactions.
-        let Some(ticked) = stop.run_until_cancelled(chain_loop.tick()).await else { break };
-        let pause = match ticked {
-            Ok(Ticked::Busy) => Duration::ZERO,
-            Ok(Ticked::Idle | Ticked::NotOurs) => {
+        // Dropping a tick half-way is safe, because it is the same as a crash between two transactions.
+        let Some(outcome) = stop.run_until_cancelled(chain_loop.tick()).await else { break };
+        let pause = match outcome {
+            Ok(TickOutcome::Busy) => Duration::ZERO,
+            Ok(TickOutcome::Idle | TickOutcome::NotOurs) => {
                 trouble.clear();
                 poll
             }
@@ -106,25 +100,25 @@ async fn drive(parts: Parts, mut settings: watch::Receiver<Settings>, waker: Wak
             }
         };
         if !pause.is_zero() {
-            let _ = stop.run_until_cancelled(sleeper.wait(pause)).await;
+            let _ = stop.run_until_cancelled(new_watches.wait(pause)).await;
         }
     }
     if let Err(error) = chain_loop.release().await {
-        tracing::warn!(chain = %first.name, error = rpc::error::chain(&error), "the chain was not given up; its lease will end");
+        tracing::warn!(chain = %first.name, error = rpc::error::chain(&error), "the chain was not released; its lease will expire");
     }
 }
 
-/// Waits for settings that can be followed.
+/// Waits until there are settings that can be followed.
 async fn begin(
-    parts: &Parts,
+    context: &LoopContext,
     settings: &mut watch::Receiver<Settings>,
     stop: &CancellationToken,
 ) -> Option<ChainLoop> {
     loop {
         let now = settings.borrow_and_update().clone();
-        match edge::build(&now, parts.follow.node_timeout) {
-            Ok(edge) => return Some(ChainLoop::new(parts.clone(), now, edge)),
-            Err(error) => refuse(parts, &now, &error).await,
+        match edge::build(&now, context.follow.node_timeout) {
+            Ok(edge) => return Some(ChainLoop::new(context.clone(), now, edge)),
+            Err(error) => refuse(context, &now, &error).await,
         }
         match stop.run_until_cancelled(settings.changed()).await {
             Some(Ok(())) => {}
@@ -133,32 +127,32 @@ async fn begin(
     }
 }
 
-/// Shows on every node why the chain is not followed.
-async fn refuse(parts: &Parts, settings: &Settings, error: &EdgeError) {
+/// Stores on every node why the chain is not followed.
+async fn refuse(context: &LoopContext, settings: &Settings, error: &EdgeError) {
     tracing::error!(chain = %settings.name, %error, "the chain cannot be followed");
-    let nodes: Vec<crate::heads::NodeStanding> = chains::domain::node_names(&settings.nodes)
+    let nodes: Vec<NodeStatus> = chains::domain::node_names(&settings.nodes)
         .into_iter()
-        .map(|node| crate::heads::NodeStanding { node, number: 0, hash: None, problem: error.to_string() })
+        .map(|node| NodeStatus { node, number: 0, hash: None, problem: error.to_string() })
         .collect();
     let written = async {
-        let mut tx = db::begin(&parts.pool).await?;
-        crate::heads::repo::save_nodes_in(&mut tx, &settings.name, &nodes).await?;
+        let mut tx = db::begin(&context.pool).await?;
+        heads::repo::save_nodes_in(&mut tx, &settings.name, &nodes).await?;
         tx.commit().await?;
-        Ok::<(), LoopError>(())
+        Ok::<(), Error>(())
     };
     if let Err(error) = written.await {
-        tracing::warn!(chain = %settings.name, error = rpc::error::chain(&error), "cannot write that down");
+        tracing::warn!(chain = %settings.name, error = rpc::error::chain(&error), "cannot store why the chain is not followed");
     }
 }
 
-/// Says what is wrong once, and again when it is something else.
-fn report(chain: &ChainName, error: &LoopError, trouble: &mut String) {
+/// Logs a failure once, and again when it changes.
+fn report(chain: &ChainName, error: &Error, trouble: &mut String) {
     let text = rpc::error::chain(error);
     metrics::counter!("bursar_confirmation_loop_errors_total", "chain" => chain.to_string()).increment(1);
     if *trouble == text {
         tracing::debug!(%chain, error = text, "still failing");
     } else {
-        tracing::warn!(%chain, error = text, "following the chain failed; going on");
+        tracing::warn!(%chain, error = text, "following the chain failed; it is retried");
         *trouble = text;
     }
 }
