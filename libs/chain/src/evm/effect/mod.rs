@@ -1,19 +1,18 @@
-//! Whether a mined transaction did what it was meant to.
+//! Whether a mined transaction had its expected effect.
 //!
-//! Pure: a receipt, for native payments the transaction too, and the payment expected. A success status alone proves
-//! nothing for a token: it may return false, take a fee, or announce nothing. Only a Transfer log of *that* contract
-//! with the expected sender, receiver and value counts, and only one of them.
+//! The check is pure: it takes a receipt, for native payments the transaction too, and the expected effect. For a token a success
+//! status alone proves nothing, because the token may return false, take a fee, or emit no log. Exactly one Transfer log of *that*
+//! contract with the expected sender, receiver and value is needed.
 //!
-//! Never asks whether the block is canonical or final.
+//! Whether the block is canonical or final is checked elsewhere.
 
 use alloy_primitives::{Address, U64, U256};
 use payment::{AssetRef, Effect, EffectCheck, NoEffect, Transfer};
 use types::RawAmount;
 
-use super::erc20::{self, decode_transfer};
-use super::wire::{WireReceipt, WireTransaction};
+use crate::evm::erc20::{self, decode_transfer};
+use crate::evm::wire::{WireReceipt, WireTransaction};
 
-/// What the transaction of this receipt did, compared with what it must show.
 pub fn check(expected: &Effect, receipt: &WireReceipt, transaction: Option<&WireTransaction>) -> EffectCheck {
     match receipt.status {
         None => return EffectCheck::NoEffect { why: NoEffect::NoStatus },
@@ -67,7 +66,7 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
     if paid.is_empty() {
         return EffectCheck::NoEffect { why: NoEffect::NoTransferLog };
     }
-    // A token may announce the whole amount and take its fee back out of the receiver's balance.
+    // A token may log the whole amount and then take a fee out of the balance of the receiver.
     let taken: U256 = if from == to {
         U256::ZERO
     } else {
@@ -84,5 +83,4 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
 }
 
 #[cfg(test)]
-#[path = "effect_tests.rs"]
 mod tests;

@@ -1,21 +1,23 @@
-//! Prices of actions: what is burnt at most, the limit that is signed, and whether the wallet can pay.
+//! Prices of actions: the most that is burnt, the limit that is signed, and whether the wallet can pay.
 //!
-//! The node runs each token transfer without sending it: that gives its energy, to a holder or to an empty address, and
-//! shows one that would fail before anything is signed. Nodes have no batches; questions go out side by side.
+//! The node simulates each token transfer. This gives its energy, to a holder or to an empty address, and shows a transfer that would
+//! fail before anything is signed. Nodes have no batches, so questions are asked in parallel.
+
+pub mod cost;
 
 use std::collections::BTreeMap;
 
 use payment::{Action, AssetRef, Price, Quote, Transfer};
 use types::{Address, RawAmount};
 
-use super::chain::TronChain;
-use super::client::DryRun;
-use super::cost::{Prices, Staked, with_margin};
-use super::message::transfer_data;
-use super::tx::{fits, most_bandwidth};
-use super::wire::{WireConstant, malformed, plain, unsigned};
 use crate::error::{AboveCap, ChainError, NodeError, QuoteError};
-use crate::words::shorten;
+use crate::node::text::shorten;
+use crate::tron::chain::TronChain;
+use crate::tron::client::{DryRun, TronClient};
+use crate::tron::message::transfer_data;
+use crate::tron::tx::{fits, most_bandwidth};
+use crate::tron::wire::{WireConstant, plain, unsigned};
+use cost::{Prices, Staked, with_margin};
 
 /// What one node said about a batch of transfers.
 struct Market {
@@ -72,7 +74,7 @@ impl TronChain {
         Ok(*transfer)
     }
 
-    /// One price, taking what it uses of staked resources out of `market`.
+    /// Prices one transfer and takes the staked resources that it uses out of `market`.
     fn price(&self, transfer: &Transfer, energy: u64, market: &mut Market) -> Result<Quote, QuoteError> {
         let (prices, costs) = (market.prices, &self.config.costs);
         let (balance, staked) = market.wallets.entry(transfer.from).or_default();
@@ -88,7 +90,7 @@ impl TronChain {
                 return Err(AboveCap { needed, cap }.into());
             }
             let energy = with_margin(energy, costs.energy_margin_permille);
-            // The network counts staked energy against the limit too: it must cover all of it.
+            // The network counts staked energy against the limit too, so the limit must cover all energy.
             limit = energy.saturating_mul(prices.energy_sun);
             let cap = prices.max_fee_limit_sun.min(costs.max_fee_limit_sun);
             if limit > cap {
@@ -108,7 +110,7 @@ impl TronChain {
     }
 }
 
-async fn ask(client: &super::TronClient, transfers: &[Transfer]) -> Result<Market, NodeError> {
+async fn ask(client: &TronClient, transfers: &[Transfer]) -> Result<Market, NodeError> {
     let senders = distinct(transfers.iter().map(|transfer| transfer.from));
     let natives = transfers.iter().filter(|transfer| transfer.asset == AssetRef::Native);
     let receivers = distinct(natives.map(|transfer| transfer.to));
@@ -130,8 +132,8 @@ async fn ask(client: &super::TronClient, transfers: &[Transfer]) -> Result<Marke
         client.accounts(&receivers),
         client.dry_runs(&calls),
     )?;
-    let prices =
-        Prices::of(&parameters).ok_or_else(|| malformed("prices are missing from its parameters"))?;
+    let prices = Prices::of(&parameters)
+        .ok_or_else(|| NodeError::malformed("prices are missing from its parameters"))?;
     let mut wallets = BTreeMap::new();
     for ((sender, account), resources) in senders.into_iter().zip(accounts).zip(resources) {
         let balance = unsigned(account.map_or(0, |account| account.balance))?;
@@ -150,8 +152,8 @@ fn distinct(addresses: impl Iterator<Item = Address>) -> Vec<Address> {
     all
 }
 
-/// The energy of a tried call. One that reverts still says `result: true`; its own result is the one that counts. An answer
-/// without either, or with the node's own trouble in it, says nothing about the call: another node is asked.
+/// The energy of a simulated call. A call that reverts still has `result: true`, so the result of the call itself counts. An answer
+/// without either, or with an error of the node, says nothing about the call, and another node is asked.
 fn energy_of(run: &WireConstant) -> Result<Result<u64, QuoteError>, NodeError> {
     let reason = shorten(&plain(&run.result.message));
     let refused = matches!(run.result.code.as_str(), "CONTRACT_VALIDATE_ERROR" | "CONTRACT_EXE_ERROR");
@@ -163,7 +165,7 @@ fn energy_of(run: &WireConstant) -> Result<Result<u64, QuoteError>, NodeError> {
         return Ok(Err(QuoteError::WouldRevert { reason }));
     }
     match unsigned(run.energy_used)? {
-        0 => Err(malformed("a call without energy")),
+        0 => Err(NodeError::malformed("a call without energy")),
         energy => Ok(Ok(energy)),
     }
 }

@@ -1,20 +1,20 @@
-//! Whether an included transaction did what it was meant to.
+//! Whether an included transaction had its expected effect.
 //!
-//! Pure. A token's log on TRON is an EVM log, so the judgement is `evm::effect`'s; here the receipt is put into its shape.
-//! What the transaction itself says is read from its raw bytes, whose hash is its id: no node can make that up.
+//! A token's log on TRON is an EVM log, so the receipt is converted and `evm::effect` checks it. The contents of the transaction are
+//! read from its raw bytes, whose hash is its id, so that no node can invent them.
 
 use alloy_primitives::{Address as EvmAddress, B256, Bytes, U64, U128, U256};
 use payment::{BlockRef, Effect, EffectCheck, NoEffect};
 use prost::Message as _;
 use types::TxHash;
 
-use super::message::{CONTRACT_RESULTS, Call, Raw, tx_id};
-use super::wire::{WireInfo, malformed, unsigned};
 use crate::error::NodeError;
 use crate::evm::effect;
 use crate::evm::wire::{WireReceipt, WireTransaction};
+use crate::tron::message::{CONTRACT_RESULTS, Call, Raw, tx_id};
+use crate::tron::wire::{WireInfo, WireTronLog, unsigned};
 
-/// What this transaction did, compared with what it must show. `raw_data_hex` is what the node shows of it.
+/// `raw_data_hex` is what the node shows of the transaction.
 pub fn check(
     expected: &Effect,
     hash: &TxHash,
@@ -22,12 +22,13 @@ pub fn check(
     raw_data_hex: &str,
     block: BlockRef,
 ) -> Result<EffectCheck, NodeError> {
-    let raw = alloy_primitives::hex::decode(raw_data_hex).map_err(|_| malformed("raw data is not hex"))?;
+    let raw = alloy_primitives::hex::decode(raw_data_hex)
+        .map_err(|_| NodeError::malformed("raw data is not hex"))?;
     if tx_id(&raw) != *hash {
-        return Err(malformed("raw data of another transaction"));
+        return Err(NodeError::malformed("raw data of another transaction"));
     }
-    let raw = Raw::decode(raw.as_slice()).map_err(|error| malformed(&error.to_string()))?;
-    let call = Call::of(&raw).map_err(|error| malformed(&error.to_string()))?;
+    let raw = Raw::decode(raw.as_slice()).map_err(|error| NodeError::malformed(error.to_string()))?;
+    let call = Call::of(&raw).map_err(|error| NodeError::malformed(error.to_string()))?;
     let Some(parties) = Parties::of(&call) else {
         return Ok(EffectCheck::NoEffect { why: NoEffect::OtherTransaction });
     };
@@ -40,7 +41,7 @@ pub fn check(
         status: status(&call, info),
         gas_used: U64::from(unsigned(info.receipt.energy_usage_total)?),
         effective_gas_price: None,
-        logs: info.log.iter().map(super::wire::WireTronLog::log).collect::<Result<_, _>>()?,
+        logs: info.log.iter().map(WireTronLog::log).collect::<Result<_, _>>()?,
     };
     let transaction = WireTransaction {
         hash: B256::from(*hash),
@@ -63,7 +64,7 @@ struct Parties {
 }
 
 impl Parties {
-    /// A payment of TRX is a `TransferContract`: TRX sent along with a call is none.
+    /// Only a `TransferContract` is a payment of TRX; TRX sent along with a call is none.
     fn of(call: &Call) -> Option<Self> {
         let (from, to, value) = match call {
             Call::Transfer(transfer) => (&transfer.owner_address, &transfer.to_address, transfer.amount),
@@ -108,5 +109,4 @@ fn status(call: &Call, info: &WireInfo) -> Option<U64> {
 const FAILURES: &[&str] = CONTRACT_RESULTS.split_at(2).1;
 
 #[cfg(test)]
-#[path = "effect_tests.rs"]
 mod tests;

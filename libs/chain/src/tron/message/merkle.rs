@@ -1,17 +1,17 @@
-//! The root that a block's header holds of its transactions, computed anew from what a node shows of them.
+//! The root of the transactions in a block, computed from what a node shows of them, to be compared with the header.
 //!
-//! Pure. A leaf is the hash of a whole transaction: raw data, signatures and results. A node shows the raw data as bytes and
-//! the results in words, so a result that is not known here, or bytes beside them that no node shows, cannot be hashed: then
-//! there is no proof, which is not the same as a list that was cut.
+//! A leaf is the hash of a whole transaction: raw data, signatures and results. A node shows the raw data as bytes and the results as
+//! names. A result that is not known here, or bytes that no node shows, cannot be hashed. There is no proof then, which does not mean
+//! that the list was cut.
 
 use prost::Message;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::message::CONTRACT_RESULTS;
-use super::wire::WireTransaction;
+use super::CONTRACT_RESULTS;
+use crate::tron::wire::WireTransaction;
 
-/// `Transaction`, as it stands in a block.
+/// `Transaction`, as it is in a block.
 #[derive(Clone, PartialEq, Message)]
 struct Included {
     #[prost(bytes = "vec", tag = "1")]
@@ -36,7 +36,7 @@ struct Outcome {
 const CODES: [&str; 2] = ["SUCESS", "FAILED"];
 
 impl Outcome {
-    /// `None` for anything that is not known here: left out, it would give another hash.
+    /// `None` for anything that is not known here, because leaving it out would give another hash.
     fn of(shown: &Value) -> Option<Self> {
         let mut outcome = Self::default();
         for (key, value) in shown.as_object()? {
@@ -56,7 +56,7 @@ fn number(names: &[&str], value: &Value) -> Option<i32> {
     i32::try_from(names.iter().position(|known| *known == name)?).ok()
 }
 
-/// The hash of a transaction as it stands in a block; `None` when what is shown of it does not give its bytes.
+/// The hash of a transaction as it is in a block. `None` if its bytes cannot be derived from what the node shows.
 fn leaf(transaction: &WireTransaction) -> Option<[u8; 32]> {
     let bytes = |text: &String| alloy_primitives::hex::decode(text).ok();
     let included = Included {
@@ -67,9 +67,8 @@ fn leaf(transaction: &WireTransaction) -> Option<[u8; 32]> {
     Some(Sha256::digest(included.encode_to_vec()).into())
 }
 
-/// The root over these. Pairs are hashed together from left to right, an odd one moves up as it is; no transactions at all
-/// give zeros.
-pub(super) fn root(transactions: &[WireTransaction]) -> Option<[u8; 32]> {
+/// Pairs are hashed together from left to right, and an odd one moves up unchanged. The root of no transactions is zeros.
+pub(in crate::tron) fn root(transactions: &[WireTransaction]) -> Option<[u8; 32]> {
     let mut level = transactions.iter().map(leaf).collect::<Option<Vec<_>>>()?;
     while level.len() > 1 {
         let pairs = level.chunks(2).map(|pair| match pair {

@@ -1,6 +1,6 @@
-//! HTTP to one node: a deadline for each request and a bound on each answer.
+//! HTTP to one node: a deadline for each request and a limit for the size of each answer.
 //!
-//! Never retries and never interprets an answer: a caller must know whether a question may have been acted on.
+//! There are no retries here, because the caller must know whether the node may have acted on a request.
 //!
 //! It uses hyper and not reqwest, because signed bytes must never follow a redirect, because the trust rules below need a TLS
 //! configuration of our own in any case, and because errors of reqwest quote the address, which may carry the key of a node.
@@ -17,9 +17,9 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::error::NodeError;
 
-/// Larger answers are refused rather than held in memory; a full BSC block is well under a tenth of it.
+/// Larger answers are refused, because they are held in memory. A full BSC block is less than a tenth of it.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
-/// An idle connection beyond these is closed; more would only hold sockets of a node that is not busy.
+/// More idle connections than these are closed.
 const IDLE_CONNECTIONS: usize = 32;
 
 /// A client of one address. Cheap to share; connections are pooled.
@@ -29,7 +29,7 @@ pub struct Http {
     timeout: Duration,
 }
 
-// The address carries the API key of a hosted node.
+// The address contains the API key of a hosted node.
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http")
@@ -40,7 +40,7 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    /// `None` when the address is no http or https URL.
+    /// `None` if the address is no http or https URL.
     pub fn new(url: &str, timeout: Duration) -> Option<Self> {
         let base: Uri = url.parse().ok()?;
         base.host()?;
@@ -58,7 +58,7 @@ impl Http {
         self.within(self.exchange(self.base.clone(), body)).await
     }
 
-    /// Posts JSON to a path below the address; what the address says after a `?` stays at the end.
+    /// Posts JSON to a path below the address; the query of the address stays at the end.
     pub async fn post_to(&self, path: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), NodeError> {
         let mut parts = self.base.clone().into_parts();
         let below = self.base.path().trim_end_matches('/');
@@ -66,8 +66,8 @@ impl Http {
             Some(query) => format!("{below}{path}?{query}"),
             None => format!("{below}{path}"),
         };
-        parts.path_and_query = Some(whole.parse().map_err(|_| malformed("not a path"))?);
-        let uri = Uri::from_parts(parts).map_err(|_| malformed("not an address"))?;
+        parts.path_and_query = Some(whole.parse().map_err(|_| NodeError::malformed("not a path"))?);
+        let uri = Uri::from_parts(parts).map_err(|_| NodeError::malformed("not an address"))?;
         self.within(self.exchange(uri, body)).await
     }
 
@@ -87,7 +87,7 @@ impl Http {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| malformed(&error.to_string()))?;
+            .map_err(|error| NodeError::malformed(error.to_string()))?;
         let response = self.client.request(request).await.map_err(|error| {
             let reason = chain_of(&error);
             if error.is_connect() {
@@ -106,8 +106,8 @@ impl Http {
     }
 }
 
-/// Trusts what the machine trusts, which includes a company's own authority; where the machine has no list of
-/// authorities, as in a bare container, Mozilla's.
+/// Trusts the certificate authorities of the machine, which may include a company's own. Where the machine has none, as in a bare
+/// container, it trusts Mozilla's list.
 fn connector(encrypted: bool, timeout: Duration) -> Option<HttpsConnector<HttpConnector>> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -124,11 +124,7 @@ fn connector(encrypted: bool, timeout: Duration) -> Option<HttpsConnector<HttpCo
     Some(builder.https_or_http().enable_http1().wrap_connector(tcp))
 }
 
-fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: reason.to_owned() }
-}
-
-/// The error and its causes, without the request's address.
+/// The error and its causes, without the address of the request.
 fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -4,8 +4,8 @@ use alloy_primitives::{B256, Bytes};
 use proptest::prelude::*;
 use types::{Address as AnyAddress, AddressFormat};
 
-use super::super::wire::WireLog;
 use super::*;
+use crate::evm::wire::WireLog;
 
 const TOKEN: Address = Address::repeat_byte(0x70);
 const PAYER: Address = Address::repeat_byte(0x0a);

@@ -1,24 +1,24 @@
 //! Gas limits for transfers, and what a failed estimate means.
 //!
-//! The arithmetic and the policy; asking the node is `chain`'s. A plain transfer between accounts costs exactly
-//! 21,000 and gets no margin, so that a sweep can send balance minus the exact fee and leave nothing behind.
+//! A plain transfer between accounts costs exactly 21,000 and gets no margin, so that a sweep can send the balance minus the exact
+//! fee and leave nothing behind.
 
 use serde::{Deserialize, Serialize};
 
-use super::classify::{ReadFault, read_fault};
 use crate::error::{ConfigError, NodeError, QuoteError};
-use crate::words::shorten;
+use crate::evm::classify::{ReadFault, read_fault};
+use crate::node::text::shorten;
 
-/// A transfer between two accounts without code.
+/// For a transfer between two accounts without code.
 pub const PLAIN_TRANSFER_GAS: u64 = 21_000;
 
-/// How gas limits are chosen. Data of the catalogue.
+/// How gas limits are chosen. The catalogue sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GasPolicy {
-    /// Added to the node's estimate, in thousandths: storage may cost more by the time of mining.
+    /// Added to the estimate of the node, in thousandths, because storage may cost more when the transaction is mined.
     pub margin_permille: u32,
-    /// A transfer that needs more is refused: its token is no ordinary one.
+    /// A transfer that needs more is refused, because no ordinary token does.
     pub cap: u64,
 }
 
@@ -51,17 +51,17 @@ impl GasPolicy {
     }
 }
 
-/// What a node said of one call.
+/// What a node said about one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Estimated {
     Gas(u64),
     /// Certainly about the call.
     Refused(QuoteError),
-    /// In words that nobody listed: about the call, if the node can estimate others.
+    /// In words that are not listed. They are about the call if the node can estimate others.
     Doubtful(QuoteError),
 }
 
-/// What an estimate means. The error: it is about the node and says nothing of the call, so another may know better.
+/// The meaning of an estimate. An error is about the node and not about the call, so another node may be asked.
 pub fn estimated(estimate: Result<u64, NodeError>) -> Result<Estimated, NodeError> {
     let fault = match estimate {
         Ok(gas) => return Ok(Estimated::Gas(gas)),

@@ -1,17 +1,19 @@
 //! The recent heads of one chain, linked by parent hash, and what a reorg undid.
 //!
-//! Pure: blocks are fed in, answers come out. Reading blocks from nodes is `follow`'s work.
+//! The ring does no I/O; [`follow`] reads blocks from nodes and inserts them.
 //!
-//! Invariants: stored heads are contiguous in number and each one's parent is the one before it; a block that was
-//! reported as appended and is no longer canonical is reported as undone exactly once; and the ring never holds more
-//! than its capacity. A fork below everything remembered is `Lost`, never guessed at.
+//! Invariants: heads are contiguous in number and the parent of each is the one before it; a block that was reported as appended and
+//! is no longer canonical is reported as undone exactly once; and the ring never holds more than its capacity. A fork below
+//! everything in the ring is reported as `Lost`.
+
+pub mod follow;
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use types::TxHash;
 
-/// A block as far as its place in the chain goes. Hashes of blocks have the shape of transaction hashes.
+/// The place of a block in the chain. Hashes of blocks have the type of transaction hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Head {
     pub number: u64,
@@ -24,27 +26,32 @@ pub struct Head {
 /// Blocks that are no longer canonical.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reorg {
-    /// The last block both branches share.
+    /// The last block that both branches share.
     pub fork: Head,
-    /// What was undone, newest first.
+    /// Newest first.
     pub undone: Vec<Head>,
 }
 
-/// What feeding a block did, or what has to be read first.
+/// What inserting a block did, or which block has to be inserted first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fed {
+pub enum RingUpdate {
     /// It is the new tip.
     Appended,
-    /// It is already in the ring.
     Known,
-    /// It is the new tip in place of others.
+    /// It is the new tip and replaces others.
     Replaced(Reorg),
-    /// Blocks between the tip and it are missing; feed them first, from this number upwards.
-    Ahead { read_from: u64 },
-    /// Its parent is not the block remembered at that height; feed the canonical block of this number first.
-    Orphan { read: u64 },
-    /// It differs from, or lies below, everything remembered. The reorg is deeper than the ring: halt and alert.
-    Lost { lowest: Head },
+    /// Blocks between the tip and it are missing; insert them first, from this number upwards.
+    Ahead {
+        read_from: u64,
+    },
+    /// Its parent is not the block in the ring at that height; insert the canonical block of this number first.
+    Orphan {
+        read: u64,
+    },
+    /// It differs from, or is below, everything in the ring. The reorg is deeper than the ring: halt and alert.
+    Lost {
+        lowest: Head,
+    },
 }
 
 /// Recent heads, oldest first.
@@ -55,14 +62,14 @@ pub struct HeadRing {
 }
 
 impl HeadRing {
-    /// `capacity` must exceed the depth at which a verdict is given; otherwise a reorg that matters is `Lost`.
+    /// `capacity` must be larger than the depth at which a verdict is given; otherwise a reorg that matters is `Lost`.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(2);
         Self { capacity, heads: VecDeque::with_capacity(capacity) }
     }
 
-    /// Restores a ring from heads stored oldest first. Whatever does not link to the newest is left out, so that a
-    /// damaged store shortens the memory instead of corrupting it.
+    /// Restores a ring from stored heads, oldest first. Heads that are not linked to the newest are left out, so that damaged
+    /// storage makes the ring shorter and not wrong.
     pub fn restore(capacity: usize, stored: impl IntoIterator<Item = Head>) -> Self {
         let mut ring = Self::new(capacity);
         for head in stored {
@@ -88,7 +95,7 @@ impl HeadRing {
         self.heads.get(index)
     }
 
-    /// Whether this very block is remembered as canonical. `None` when that height is not remembered at all.
+    /// Whether this block is canonical. `None` if that height is not in the ring.
     pub fn is_canonical(&self, number: u64, hash: &TxHash) -> Option<bool> {
         self.get(number).map(|head| head.hash == *hash)
     }
@@ -105,37 +112,37 @@ impl HeadRing {
         self.heads.is_empty()
     }
 
-    /// Feeds a block that a node calls canonical at its height.
+    /// Inserts a block that a node calls canonical at its height.
     ///
-    /// Feed a block at or below the tip only when the node's own head has reached the tip: a lagging node on a dead
-    /// branch would otherwise undo blocks for nothing (harmless, but noisy).
-    pub fn feed(&mut self, head: Head) -> Fed {
+    /// A block at or below the tip should only be inserted if the head of the node has reached the tip. A lagging node on a
+    /// dead branch would otherwise undo blocks for nothing, which is harmless but noisy.
+    pub fn insert(&mut self, head: Head) -> RingUpdate {
         let (Some(tip), Some(lowest)) = (self.heads.back().copied(), self.heads.front().copied()) else {
             self.push(head);
-            return Fed::Appended;
+            return RingUpdate::Appended;
         };
         if self.get(head.number) == Some(&head) {
-            return Fed::Known;
+            return RingUpdate::Known;
         }
         if head.number > tip.number.saturating_add(1) {
-            return Fed::Ahead { read_from: tip.number + 1 };
+            return RingUpdate::Ahead { read_from: tip.number + 1 };
         }
         if self.extends(&head) {
             self.push(head);
-            return Fed::Appended;
+            return RingUpdate::Appended;
         }
         if head.number <= lowest.number {
-            return Fed::Lost { lowest };
+            return RingUpdate::Lost { lowest };
         }
         // The number is within the ring or just above it, so there is a block at the height of its parent.
         match self.get(head.number - 1).copied() {
             Some(fork) if fork.hash == head.parent => {
                 let undone = self.drop_above(fork.number);
                 self.push(head);
-                Fed::Replaced(Reorg { fork, undone })
+                RingUpdate::Replaced(Reorg { fork, undone })
             }
-            Some(parent) if parent.number == lowest.number => Fed::Lost { lowest },
-            Some(_) | None => Fed::Orphan { read: head.number - 1 },
+            Some(parent) if parent.number == lowest.number => RingUpdate::Lost { lowest },
+            Some(_) | None => RingUpdate::Orphan { read: head.number - 1 },
         }
     }
 
@@ -166,5 +173,4 @@ impl HeadRing {
 }
 
 #[cfg(test)]
-#[path = "heads_tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
 //! EVM transactions: unsigned as plain data, signed as bytes that are decoded and compared.
 //!
-//! Nothing here signs. Execution compares what the signer returned with what it planned, field by field, before the
-//! bytes are stored or sent. Only the two kinds of transaction Bursar makes are accepted; an access list, a blob or a
-//! delegation in signed bytes means that they are not ours.
+//! Nothing here signs. Execution compares what the signer returned with its plan, field by field, before the bytes are stored or sent.
+//! Only the two kinds of transaction that Bursar makes are accepted; signed bytes with an access list, a blob or a delegation are
+//! not ours.
 
 use alloy::consensus::transaction::SignerRecoverable as _;
 use alloy::consensus::{Transaction as _, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction};
@@ -12,10 +12,9 @@ use payment::{Action, AssetRef, GasFee};
 use serde::{Deserialize, Serialize};
 use types::TxHash;
 
-use super::erc20;
 use crate::edge::SignedError;
+use crate::evm::erc20;
 
-/// What is to be signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnsignedTx {
     pub chain_id: u64,
@@ -27,7 +26,7 @@ pub struct UnsignedTx {
     pub fee: GasFee,
 }
 
-/// Receiver, value and calldata of an action: for a token the contract is the receiver and carries no value.
+/// Receiver, value and calldata of an action. For a token the contract is the receiver, and the value is zero.
 pub fn envelope(action: &Action) -> (Address, U256, Bytes) {
     match action {
         Action::Pay(transfer) => match transfer.asset {
@@ -90,8 +89,8 @@ pub fn hash_of(raw: &[u8]) -> TxHash {
 }
 
 impl SignedTx {
-    /// Decodes exactly one transaction and recovers its sender. A signature with a high `s` is refused, because
-    /// nodes refuse it and because it has a twin with another hash.
+    /// Decodes exactly one transaction and recovers its sender. A signature with a high `s` is refused, because nodes refuse it and
+    /// because the same transaction has a second valid signature with another hash.
     pub fn decode(raw: &[u8]) -> Result<Self, SignedError> {
         let undecodable = |reason: &str| SignedError::Undecodable { reason: reason.to_owned() };
         let mut rest = raw;
@@ -99,7 +98,7 @@ impl SignedTx {
         if !rest.is_empty() {
             return Err(undecodable("bytes after the transaction"));
         }
-        // Another spelling of the same transaction would be known under another hash than the one stored.
+        // Another encoding of the same transaction would have another hash than the stored one.
         if envelope.encoded_2718() != raw {
             return Err(undecodable("not in canonical form"));
         }
@@ -126,34 +125,19 @@ impl SignedTx {
         Ok(Self { hash: hash_of(raw), sender, tx })
     }
 
-    /// Names the first field that differs from what was asked for.
+    /// Names the first field that differs from the plan.
     pub fn matches(&self, sender: Address, expected: &UnsignedTx) -> Result<(), SignedError> {
-        fn same<T: PartialEq + std::fmt::Debug>(
-            field: &'static str,
-            expected: &T,
-            found: &T,
-        ) -> Result<(), SignedError> {
-            if expected == found {
-                return Ok(());
-            }
-            Err(SignedError::Mismatch {
-                field,
-                expected: format!("{expected:?}"),
-                found: format!("{found:?}"),
-            })
-        }
         let found = &self.tx;
-        same("sender", &sender, &self.sender)?;
-        same("chain id", &expected.chain_id, &found.chain_id)?;
-        same("nonce", &expected.nonce, &found.nonce)?;
-        same("to", &expected.to, &found.to)?;
-        same("value", &expected.value, &found.value)?;
-        same("data", &expected.data, &found.data)?;
-        same("gas limit", &expected.gas_limit, &found.gas_limit)?;
-        same("fee", &expected.fee, &found.fee)
+        SignedError::unless_equal("sender", &sender, &self.sender)?;
+        SignedError::unless_equal("chain id", &expected.chain_id, &found.chain_id)?;
+        SignedError::unless_equal("nonce", &expected.nonce, &found.nonce)?;
+        SignedError::unless_equal("to", &expected.to, &found.to)?;
+        SignedError::unless_equal("value", &expected.value, &found.value)?;
+        SignedError::unless_equal("data", &expected.data, &found.data)?;
+        SignedError::unless_equal("gas limit", &expected.gas_limit, &found.gas_limit)?;
+        SignedError::unless_equal("fee", &expected.fee, &found.fee)
     }
 }
 
 #[cfg(test)]
-#[path = "tx_tests.rs"]
 mod tests;

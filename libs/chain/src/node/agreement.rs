@@ -1,35 +1,34 @@
 //! What several nodes say about one fact.
 //!
-//! Disagreement is a value, not an error: a verdict about money waits for it to end, and somebody is told. A node that
-//! cannot know (it lags, was pruned, did not answer) abstains, and an abstention never counts as a "no".
+//! Disagreement is a value and not an error: a verdict about money waits until it ends, and an alert is raised. A node that cannot
+//! know (it lags, was pruned, did not answer) abstains, and an abstention never counts as a "no".
 //!
-//! Invariant: `Agreed` holds only when at least `quorum` nodes gave the very same answer and not one gave another.
+//! Invariant: `Agreed` needs at least `quorum` nodes with the same answer and no node with another.
 
 use crate::node::NodeName;
 
-/// One node's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeAnswer<T> {
     Value(T),
-    /// The node cannot know; says nothing about the fact.
+    /// The node cannot know, so it says nothing about the fact.
     Abstain(String),
-    /// The node contradicts what was agreed before, for instance it has another block at a final height.
+    /// The node contradicts what was agreed before; for instance it has another block at a final height.
     Conflict(String),
 }
 
-/// All nodes' answers taken together.
+/// The answers of all nodes together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agreement<T> {
     Agreed {
         value: T,
         by: Vec<NodeName>,
     },
-    /// At least two nodes contradict each other. Raise an alert, decide nothing, ask again later.
+    /// At least two nodes contradict each other. Raise an alert, decide nothing, retry later.
     Disagreed {
         answers: Vec<(NodeName, T)>,
         conflicts: Vec<(NodeName, String)>,
     },
-    /// Nobody contradicts, but too few could answer. Decide nothing, ask again later.
+    /// No node contradicts another, but too few could answer. Decide nothing, retry later.
     TooFew {
         needed: usize,
         answers: Vec<(NodeName, T)>,
@@ -78,10 +77,9 @@ impl<T> Agreement<T> {
     }
 }
 
-/// The highest number that at least `quorum` of these reach; with fewer answers than that, the lowest.
+/// The highest number that at least `quorum` of these reach; with fewer numbers than that, the lowest.
 ///
-/// One node that claims too much (a lie, a fork) therefore moves nothing by itself, while a node that is away does
-/// not stop reading altogether.
+/// One node that reports too much (a lie, a fork) therefore has no influence, while a missing node does not stop all reading.
 pub fn reached_by(quorum: usize, mut numbers: Vec<u64>) -> Option<u64> {
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     let index = quorum.max(1).min(numbers.len()).checked_sub(1)?;

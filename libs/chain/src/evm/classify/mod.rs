@@ -1,18 +1,17 @@
-//! What nodes' error texts mean. The only place that reads them.
+//! The meaning of nodes' error texts. This is the only place that reads them.
 //!
-//! JSON-RPC gives no codes for the refusals that matter, and geth, bsc, erigon, nethermind, besu, reth, anvil and the
-//! hosted services word them differently. A text is lower-cased and compared with the table below; the first entry
-//! that fits decides. A text nobody listed is `Unknown`, which is the safe answer: the same bytes are sent again and
-//! the chain is looked at, and nothing is signed anew.
+//! JSON-RPC has no codes for the refusals that matter, and geth, bsc, erigon, nethermind, besu, reth, anvil and the hosted services
+//! word them differently. A text is converted to lower case and compared with the table below; the first entry that matches decides.
+//! A text that is not listed is `Unknown`, which is safe: the same bytes are sent again, the chain is checked, and nothing new is
+//! signed.
 
 use crate::broadcast::{BroadcastOutcome, Pricing, TransientCause};
 use crate::error::{NodeError, RpcFault};
-use crate::jsonrpc::Reply;
-use crate::words::shorten;
+use crate::node::jsonrpc::Reply;
+use crate::node::text::shorten;
 
-/// How a listed wording is compared with a text.
 enum Wording {
-    /// The whole text; for words too short to be looked for inside others.
+    /// The whole text, for words that are too short to be searched for in others.
     Is(&'static str),
     Has(&'static str),
 }
@@ -28,7 +27,6 @@ impl Wording {
     }
 }
 
-/// What a wording means, without the text itself.
 #[derive(Clone, Copy)]
 enum Meaning {
     AlreadyKnown,
@@ -42,9 +40,9 @@ enum Meaning {
 
 use Meaning::{AlreadyKnown, GasLimit, InsufficientFunds, NonceTooLow, Rejected, Transient, Underpriced};
 
-/// In order: where one wording contains another, the longer comes first.
+/// The order matters: where one wording contains another, the longer comes first.
 const SEND: &[(Wording, Meaning)] = &[
-    // Before what it contains: a kind of transaction that is not known is no transaction that is.
+    // Before "known transaction", which it contains: an unknown type of transaction is refused.
     (Has("unknown transaction"), Rejected),
     // The node has these bytes.
     (Has("already known"), AlreadyKnown),     // geth, bsc, erigon, reth
@@ -83,7 +81,7 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("nonce too far in future"), Transient(TransientCause::NonceGap)),
     (Has("future transaction tries to replace pending"), Transient(TransientCause::NonceGap)),
     (Has("gapped-nonce tx from delegated accounts"), Transient(TransientCause::NonceGap)),
-    // No room.
+    // The pool is full.
     (Has("txpool is full"), Transient(TransientCause::PoolFull)),
     (Has("sub-pool is full"), Transient(TransientCause::PoolFull)), // erigon
     (Has("transaction pool is full"), Transient(TransientCause::PoolFull)),
@@ -105,7 +103,7 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("gas price supplied is too low"), Underpriced(Pricing::Pool)), // openethereum
     (Has("gas price is less than"), Underpriced(Pricing::Pool)),
     (Has("gas tip cap"), Underpriced(Pricing::Pool)), // geth: "gas tip cap 0, minimum needed 1"
-    // No money.
+    // The sender cannot pay.
     (Has("insufficient funds"), InsufficientFunds), // geth, bsc, erigon, reth, anvil, openethereum
     (Has("insufficientfunds"), InsufficientFunds),  // nethermind
     (Has("upfront cost exceeds account balance"), InsufficientFunds), // besu
@@ -128,7 +126,7 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("gas limit reached"), GasLimit),
     (Has("gas required exceeds allowance"), GasLimit),
     (Has("exceeds the configured cap"), GasLimit), // geth: "tx fee (1.20 ether) exceeds the configured cap"
-    // Never.
+    // The node will never accept it.
     (Has("nonce has max value"), Rejected),
     (Has("invalid sender"), Rejected),
     (Has("failedtoresolvesender"), Rejected), // nethermind
@@ -156,7 +154,7 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("typed transaction too short"), Rejected),
     (Has("failed to decode"), Rejected), // anvil, reth
     (Has("rlp:"), Rejected),             // geth
-    // The node has no time for us. Last, because these words are the most general.
+    // The node is busy or limits us. Last, because these words are the most general.
     (Has("rate limit"), Transient(TransientCause::RateLimited)),
     (Has("ratelimit"), Transient(TransientCause::RateLimited)),
     (Has("too many requests"), Transient(TransientCause::RateLimited)),
@@ -169,16 +167,16 @@ const SEND: &[(Wording, Meaning)] = &[
     (Has("node is not synced"), Transient(TransientCause::Busy)),
 ];
 
-/// What a node's reply to `eth_sendRawTransaction` means.
+/// The meaning of a reply to `eth_sendRawTransaction`.
 pub fn sent(reply: &Reply) -> BroadcastOutcome {
     match reply {
-        // The hash in the reply is not compared: the bytes are ours, and so is their hash.
+        // The hash in the reply is not used, because we compute it from the bytes ourselves.
         Ok(_) => BroadcastOutcome::Accepted,
         Err(fault) => send_fault(&fault.message),
     }
 }
 
-/// What an error text in answer to a sent transaction means.
+/// The meaning of an error text in the answer to a sent transaction.
 pub fn send_fault(message: &str) -> BroadcastOutcome {
     let text = normal(message);
     let reason = || shorten(message);
@@ -194,14 +192,14 @@ pub fn send_fault(message: &str) -> BroadcastOutcome {
     }
 }
 
-/// What it means for a sent transaction that the node gave no JSON-RPC answer at all.
+/// What it means for a sent transaction that there was no JSON-RPC answer at all.
 pub fn send_failed(error: &NodeError) -> BroadcastOutcome {
     match error {
         // Nothing left this machine.
         NodeError::Unreachable { .. } | NodeError::WrongChain { .. } | NodeError::Resting { .. } => {
             BroadcastOutcome::Transient(TransientCause::Unreachable)
         }
-        // The one status that promises the request was not looked at.
+        // The only status that promises that the node did not process the request.
         NodeError::Http { status: 429 } => BroadcastOutcome::Transient(TransientCause::RateLimited),
         NodeError::Http { .. }
         | NodeError::Timeout { .. }
@@ -212,12 +210,12 @@ pub fn send_failed(error: &NodeError) -> BroadcastOutcome {
     }
 }
 
-/// What an error in answer to a question (not a sent transaction) means.
+/// The meaning of an error in the answer to a question (not to a sent transaction).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFault {
     /// The node does not offer this method.
     NoSuchMethod,
-    /// The node no longer has, or does not have yet, the state or block asked about.
+    /// The node does not have the state or block any more, or not yet.
     StateUnavailable,
     RateLimited,
     /// The node gave up on the work, or is not ready.
@@ -226,7 +224,7 @@ pub enum ReadFault {
     Reverted,
     /// The simulated sender cannot pay.
     InsufficientFunds,
-    /// Too many blocks or results for one answer; ask for fewer.
+    /// Too many blocks or results for one answer.
     RangeTooLarge,
     Other,
 }
@@ -244,8 +242,8 @@ impl ReadFault {
         }
     }
 
-    /// Whether it is about the node, whatever was asked. Anything else may be about this one question: contracts of
-    /// strangers are among what is asked about, and there are as many words for how a call dies as there are nodes.
+    /// Whether it is about the node and not about the question. Anything else may be about this one question, because contracts
+    /// of strangers are called, and every node describes a failed call in its own words.
     pub fn is_of_the_node(self) -> bool {
         match self {
             Self::NoSuchMethod | Self::StateUnavailable | Self::RateLimited | Self::Busy => true,
@@ -255,18 +253,18 @@ impl ReadFault {
 }
 
 const READ: &[(Wording, ReadFault)] = &[
-    // First: what follows it are the contract's own words, which mean nothing about the node or the wallet.
+    // First, because the words of the contract follow it, and they say nothing about the node or the wallet.
     (Has("execution reverted"), ReadFault::Reverted),
     (Has("execution aborted"), ReadFault::Reverted), // geth: "execution aborted (timeout = 5s)": the call takes too long
     (Has("insufficient funds"), ReadFault::InsufficientFunds),
     (Has("insufficient balance for transfer"), ReadFault::InsufficientFunds),
-    // Calls are asked about without a price, so that no balance bounds them: this one takes more than a block has.
+    // Calls are simulated without a price, so no balance limits them: this call needs more gas than a block has.
     (Has("gas required exceeds allowance"), ReadFault::Reverted),
     (Has("revert"), ReadFault::Reverted),
     (Has("out of gas"), ReadFault::Reverted),
     (Has("invalid opcode"), ReadFault::Reverted),
     (Has("always failing transaction"), ReadFault::Reverted),
-    // Caps on eth_getLogs. Before the rate limits: "limit exceeded" alone means those.
+    // Limits of eth_getLogs. Before the rate limits, because "limit exceeded" alone means those.
     (Has("query returned more than"), ReadFault::RangeTooLarge),
     (Has("block range"), ReadFault::RangeTooLarge),
     (Has("range too large"), ReadFault::RangeTooLarge),
@@ -318,7 +316,7 @@ const READ: &[(Wording, ReadFault)] = &[
 ];
 
 pub fn read_fault(fault: &RpcFault) -> ReadFault {
-    // The one code everybody keeps to.
+    // The one code that all nodes use in the same way.
     if fault.code == -32601 {
         return ReadFault::NoSuchMethod;
     }
@@ -326,7 +324,7 @@ pub fn read_fault(fault: &RpcFault) -> ReadFault {
     READ.iter().find(|(wording, _)| wording.fits(&text)).map_or(ReadFault::Other, |(_, meaning)| *meaning)
 }
 
-/// Lower case, single spaces: some nodes capitalise, some put two spaces or a line break.
+/// Converts to lower case and single spaces, because nodes differ in capitals, spaces and line breaks.
 fn normal(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     for word in message.split_whitespace() {
@@ -339,5 +337,4 @@ fn normal(message: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "classify_tests.rs"]
 mod tests;

@@ -1,21 +1,21 @@
 //! Brings a ring of heads to a chain's tip.
 //!
-//! Owns the order of reads; what a block means for the ring is `heads`'s. Bounded: one call reads about `limit`
-//! blocks, so a reader that was away for long catches up over several calls and can save its place between them.
+//! One call reads about `limit` blocks, so that a reader which was away for long catches up over several calls and can save its
+//! place between them.
 
 use types::TxHash;
 
 use crate::edge::{Block, ChainEdge, Detail};
 use crate::error::ChainError;
-use crate::heads::{Fed, Head, HeadRing, Reorg};
+use crate::heads::{Head, HeadRing, Reorg, RingUpdate};
 
 /// Blocks read in one request.
 const BLOCKS_PER_READ: u64 = 32;
 
-/// One change of the canonical chain, in the order it was found.
+/// One change of the canonical chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// These blocks are no longer canonical; reopen what they held. Always before the blocks that replace them.
+    /// These blocks are no longer canonical; what they held is open again. It always comes before the blocks that replace them.
     Undone(Reorg),
     Appended(Block),
 }
@@ -28,7 +28,7 @@ pub struct Followed {
     pub tip: Head,
     /// Whether the ring has reached that tip.
     pub caught_up: bool,
-    /// Set when the chain differs below everything remembered: deeper than any verdict allows for. Halt and alert.
+    /// Set if the chain differs below everything in the ring, which is deeper than any verdict allows for. Halt and alert.
     pub lost: Option<Head>,
 }
 
@@ -42,7 +42,7 @@ pub async fn follow(
 ) -> Result<Followed, ChainError> {
     let tip = edge.head().await?;
     let mut followed = Followed { steps: Vec::new(), tip, caught_up: false, lost: None };
-    // A node that fell behind the ring tells nothing new; what it holds below may be a dead branch.
+    // A node that is behind the ring has nothing new, and what it has below may be a dead branch.
     let behind = ring.tip().is_some_and(|known| known.number > tip.number);
     let mut next = match ring.tip() {
         Some(known) if same(known, tip.number, &tip.hash) => {
@@ -52,8 +52,8 @@ pub async fn follow(
         Some(known) => known.number.saturating_add(1).min(tip.number),
         None => start.min(tip.number),
     };
-    // Walking back to a fork must not use up what is left for going forward, or a small limit would never get past
-    // a deep reorg. The ring's own length bounds the way back.
+    // Walking back to a fork must not use up the limit for going forward, or a small limit would never get past a deep reorg.
+    // The length of the ring bounds the way back.
     let mut left = limit.max(1).saturating_add(ring.len());
     let mut walking_back = false;
     while !behind && left > 0 && next <= tip.number {
@@ -66,22 +66,22 @@ pub async fn follow(
         for block in blocks {
             left = left.saturating_sub(1);
             let head = block.head;
-            match ring.feed(head) {
-                Fed::Appended => followed.steps.push(Step::Appended(block)),
-                Fed::Known => {}
-                Fed::Replaced(reorg) => {
+            match ring.insert(head) {
+                RingUpdate::Appended => followed.steps.push(Step::Appended(block)),
+                RingUpdate::Known => {}
+                RingUpdate::Replaced(reorg) => {
                     followed.steps.push(Step::Undone(reorg));
                     followed.steps.push(Step::Appended(block));
                 }
-                Fed::Ahead { read_from } => {
+                RingUpdate::Ahead { read_from } => {
                     next = read_from;
                     break;
                 }
-                Fed::Orphan { read } => {
+                RingUpdate::Orphan { read } => {
                     (next, walking_back) = (read, true);
                     break;
                 }
-                Fed::Lost { lowest } => {
+                RingUpdate::Lost { lowest } => {
                     followed.lost = Some(lowest);
                     return Ok(followed);
                 }

@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0 over HTTP: single calls and batches.
 //!
-//! Never retries and never interprets an error: a caller must know whether a question may have been acted on. An
-//! answer is matched to its question by id, and one that is missing or has another id is not used.
+//! There are no retries here, because the caller must know whether the node may have acted on a request. An answer is matched to its
+//! question by id; an answer with another id is not used.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,13 +15,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::{NodeError, RpcFault};
-use crate::http::Http;
-use crate::words::{clean, shorten};
+use crate::node::http::Http;
+use crate::node::text::clean;
 
-/// For nodes that take no batches.
+/// For nodes that refuse batches.
 const SINGLE_CALLS_AT_ONCE: usize = 8;
 
-/// One question.
 #[derive(Debug, Clone, Serialize)]
 pub struct RpcCall {
     pub method: &'static str,
@@ -45,7 +44,7 @@ struct Envelope<'a> {
     call: &'a RpcCall,
 }
 
-/// Absent and `null` results must be told apart: `null` is an answer ("no such block"), absence is not.
+/// An absent result differs from `null`: `null` is an answer ("no such block"), absence is not.
 #[derive(Deserialize)]
 struct Response {
     id: Option<Value>,
@@ -76,7 +75,7 @@ impl Response {
                 data: fault.data.map(|data| data.get().to_owned()),
             })),
             (None, Some(result)) => Ok(Ok(result)),
-            (None, None) => Err(malformed("neither result nor error")),
+            (None, None) => Err(NodeError::malformed("neither result nor error")),
         }
     }
 }
@@ -87,19 +86,18 @@ pub struct JsonRpc {
     http: Http,
     max_batch: usize,
     next_id: AtomicU64,
-    /// Set when the endpoint refused a batch as such; questions then go one by one.
+    /// Set if the endpoint refused a batch as such; questions are then sent one by one.
     refuses_batches: AtomicBool,
 }
 
 impl JsonRpc {
-    /// `None` when the address is no http or https URL.
+    /// `None` if the address is no http or https URL.
     pub fn new(url: &str, timeout: Duration, max_batch: usize) -> Option<Self> {
         let http = Http::new(url, timeout)?;
         let (next_id, refuses_batches) = (AtomicU64::new(1), AtomicBool::new(false));
         Some(Self { http, max_batch: max_batch.max(1), next_id, refuses_batches })
     }
 
-    /// One question, its answer read as `T`.
     pub async fn call<T: DeserializeOwned>(
         &self,
         method: &'static str,
@@ -109,7 +107,7 @@ impl JsonRpc {
         read(&reply)
     }
 
-    /// Many questions in as few requests as allowed; answers in the order of the questions.
+    /// Sends many questions in as few requests as allowed. The answers are in the order of the questions.
     pub async fn batch(&self, calls: &[RpcCall]) -> Result<Vec<Reply>, NodeError> {
         let mut replies = Vec::with_capacity(calls.len());
         for chunk in calls.chunks(self.max_batch) {
@@ -130,7 +128,7 @@ impl JsonRpc {
             (first..).zip(calls).map(|(id, call)| Envelope { jsonrpc: "2.0", id, call }).collect();
         let answer = self.post(encode(&envelopes)?).await?;
         if answer.first() == Some(&b'{') {
-            // A single object in answer to a batch: an error about the request as a whole.
+            // A single object as the answer to a batch is an error about the whole request.
             let response: Response = parse(&answer)?;
             return match response.into_reply()? {
                 Err(fault) if is_batch_refusal(&fault) => {
@@ -138,7 +136,7 @@ impl JsonRpc {
                     self.one_by_one(calls).await
                 }
                 Err(fault) => Err(fault.into()),
-                Ok(_) => Err(malformed("one result for several questions")),
+                Ok(_) => Err(NodeError::malformed("one result for several questions")),
             };
         }
         let responses: Vec<Response> = parse(&answer)?;
@@ -150,7 +148,9 @@ impl JsonRpc {
         }
         (first..)
             .zip(calls)
-            .map(|(id, _)| by_id.remove(&id).ok_or_else(|| malformed("an answer is missing"))?.into_reply())
+            .map(|(id, _)| {
+                by_id.remove(&id).ok_or_else(|| NodeError::malformed("an answer is missing"))?.into_reply()
+            })
             .collect()
     }
 
@@ -164,9 +164,9 @@ impl JsonRpc {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let answer = self.post(encode(&Envelope { jsonrpc: "2.0", id, call })?).await?;
         let response: Response = parse(&answer)?;
-        // Errors about an unreadable request carry a null id; a result under another id is somebody else's.
+        // An error about an unreadable request has a null id. A result with another id belongs to another question.
         if response.error.is_none() && response.id.as_ref().and_then(Value::as_u64) != Some(id) {
-            return Err(malformed("answer to another question"));
+            return Err(NodeError::malformed("answer to another question"));
         }
         response.into_reply()
     }
@@ -181,22 +181,16 @@ impl JsonRpc {
     }
 }
 
-/// Reads one answer as `T`.
 pub fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, NodeError> {
-    serde_json::from_str(raw.get()).map_err(|error| malformed(&error.to_string()))
+    serde_json::from_str(raw.get()).map_err(|error| NodeError::malformed(error.to_string()))
 }
 
 fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, NodeError> {
-    serde_json::from_slice(answer).map_err(|error| malformed(&error.to_string()))
+    serde_json::from_slice(answer).map_err(|error| NodeError::malformed(error.to_string()))
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, NodeError> {
-    serde_json::to_vec(value).map_err(|error| malformed(&error.to_string()))
-}
-
-/// What cannot be read is quoted in the reason.
-fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: shorten(reason) }
+    serde_json::to_vec(value).map_err(|error| NodeError::malformed(error.to_string()))
 }
 
 fn is_error_object(answer: &[u8]) -> bool {
@@ -204,7 +198,7 @@ fn is_error_object(answer: &[u8]) -> bool {
         .is_ok_and(|response| response.error.is_some_and(|e| e.code != 0))
 }
 
-/// "Invalid request" and "batch" wordings; a rate limit on a batch is not one of them.
+/// "Invalid request" and texts with "batch"; a rate limit for a batch is none of them.
 fn is_batch_refusal(fault: &RpcFault) -> bool {
     fault.code == -32600 || fault.message.to_ascii_lowercase().contains("batch")
 }

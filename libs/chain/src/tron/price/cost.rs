@@ -1,30 +1,28 @@
 //! What a payment costs on TRON: bandwidth, energy, and opening the receiver's account.
 //!
-//! Pure integer arithmetic in sun that rounds up. What is burnt is an upper bound: free daily bandwidth is never counted
-//! on, because other payments of the wallet may have used it by the time this one is mined; staked resources are, and
-//! are handed out once within a batch.
+//! Integer arithmetic in sun rounds up. What is burnt is an upper bound: free daily bandwidth is not counted, because other payments of
+//! the wallet may have used it when this one is mined. Staked resources are counted, once within a batch.
 
 use std::collections::BTreeMap;
 
-use super::wire::WireResources;
+use crate::tron::wire::WireResources;
 
-/// The network's own ceiling for what one call may burn: 15,000 TRX.
+/// The limit of the network for what one call may burn: 15,000 TRX.
 pub const MAX_FEE_LIMIT_SUN: u64 = 15_000_000_000;
 
-/// The network's prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
     pub bandwidth_sun: u64,
     pub energy_sun: u64,
-    /// For a receiver without an account, instead of the bytes' price.
+    /// For a receiver without an account, instead of the price of the bytes.
     pub create_account_sun: u64,
-    /// For a receiver without an account, besides.
+    /// For a receiver without an account, in addition.
     pub activation_sun: u64,
     pub max_fee_limit_sun: u64,
 }
 
 impl Prices {
-    /// `None` when the node leaves out what a price cannot be made without.
+    /// `None` if the node leaves out a price that is needed.
     pub fn of(parameters: &BTreeMap<String, i64>) -> Option<Self> {
         let price = |key: &str| u64::try_from(*parameters.get(key)?).ok();
         Some(Self {
@@ -37,7 +35,7 @@ impl Prices {
     }
 }
 
-/// What an account has staked and not used.
+/// The unused resources that an account has staked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Staked {
     pub bandwidth: u64,
@@ -53,18 +51,18 @@ impl Staked {
         }
     }
 
-    /// The price of `bytes`: nothing if staked bandwidth covers them whole, which is how the network counts.
+    /// The price of `bytes`. They are free only if staked bandwidth covers all of them; this is how the network counts.
     pub fn bandwidth_sun(&mut self, bytes: u64, opens_account: bool, prices: &Prices) -> u64 {
         if let Some(left) = self.bandwidth.checked_sub(bytes) {
             self.bandwidth = left;
             return 0;
         }
         let flat = if opens_account { prices.create_account_sun } else { 0 };
-        // A receiver may get or lose its account before this one is mined: the dearer of the two.
+        // The receiver may get its account before this is mined, so the more expensive of the two counts.
         bytes.saturating_mul(prices.bandwidth_sun).max(flat)
     }
 
-    /// What `energy` burns beyond what is staked.
+    /// The price of the energy that is not staked.
     pub fn energy_sun(&mut self, energy: u64, prices: &Prices) -> u64 {
         let covered = self.energy.min(energy);
         self.energy -= covered;
@@ -72,7 +70,7 @@ impl Staked {
     }
 }
 
-/// With a margin in thousandths, rounded up: a token's energy factor may grow before the call is mined.
+/// Adds a margin in thousandths, rounded up, because the energy factor of a token may grow before the call is mined.
 pub fn with_margin(energy: u64, permille: u32) -> u64 {
     let factor = 1000 + u128::from(permille);
     u64::try_from((u128::from(energy) * factor).div_ceil(1000)).unwrap_or(u64::MAX)

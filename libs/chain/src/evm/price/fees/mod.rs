@@ -1,19 +1,19 @@
 //! Fees: EIP-1559 and legacy prices, their floors and caps, and the step a replacement must take.
 //!
-//! Pure integer arithmetic that rounds up, because a replacement one unit short is refused. Prices are in the chain's
-//! smallest unit per gas.
+//! Integer arithmetic rounds up, because a replacement that is one unit short is refused. Prices are in the chain's smallest unit per
+//! gas.
 //!
-//! Invariants: no price above the policy's cap is ever returned; a bump raises every part of the price by at least the
-//! policy's step and by at least one unit.
+//! Invariants: no returned price is above the cap of the policy; a bump raises every part of the price by at least the step of the
+//! policy and by at least one unit.
 
 use payment::GasFee;
 use serde::{Deserialize, Serialize};
 use types::Priority;
 
-use super::wire::WireFeeHistory;
 use crate::error::{AboveCap, ConfigError};
+use crate::evm::wire::WireFeeHistory;
 
-/// The smallest replacement step, in thousandths: 12.5 %. Nodes ask for 10 %; some round against the sender.
+/// The smallest replacement step, in thousandths: 12.5 %. Nodes require 10 %; some round against the sender.
 pub const MIN_BUMP_PERMILLE: u32 = 125;
 
 /// How transactions of a chain are priced.
@@ -26,8 +26,8 @@ pub enum FeeKind {
     Legacy,
 }
 
-/// Raises every part by `permille` thousandths, at least [`MIN_BUMP_PERMILLE`], rounded up. `None` when that is above the
-/// cap: nodes would refuse a smaller step, so there is nothing in between.
+/// Raises every part by `permille` thousandths, at least [`MIN_BUMP_PERMILLE`], rounded up. `None` if that is above the cap, because
+/// nodes would refuse a smaller step.
 pub fn raise(fee: &GasFee, permille: u32, cap: u128) -> Option<GasFee> {
     let raised = match fee {
         GasFee::Dynamic { max_fee, max_priority } => {
@@ -39,7 +39,7 @@ pub fn raise(fee: &GasFee, permille: u32, cap: u128) -> Option<GasFee> {
     (raised.ceiling() <= cap).then_some(raised)
 }
 
-/// The larger of each part; `fee` itself when the market's is of another kind.
+/// The larger of each part; `fee` itself if the market has another kind of price.
 fn at_least(fee: &GasFee, market: &GasFee) -> GasFee {
     match (fee, market) {
         (
@@ -61,22 +61,22 @@ fn at_least(fee: &GasFee, market: &GasFee) -> GasFee {
 fn step_up(value: u128, permille: u32) -> Option<u128> {
     let factor = 1000 + u128::from(permille.max(MIN_BUMP_PERMILLE));
     let raised = value.checked_mul(factor)?.div_ceil(1000);
-    // A zero tip stays zero in per cent, and nodes want strictly more.
+    // A percentage of a zero tip is zero, and nodes require strictly more.
     Some(raised.max(value.checked_add(1)?))
 }
 
-/// How a chain's prices are chosen. All of it is data of the catalogue.
+/// How prices of a chain are chosen. The catalogue sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeePolicy {
     pub kind: FeeKind,
-    /// Nothing is ever paid above this per gas.
+    /// No price per gas is ever above this.
     pub max_fee_cap: u128,
     /// The tip never exceeds this in a first quote; bumps may, up to `max_fee_cap`.
     pub max_priority_cap: u128,
-    /// The least a node takes per gas. On chains without a base fee (BSC) this is the tip.
+    /// The lowest price per gas that nodes accept. On chains without a base fee (BSC) this is the tip.
     pub min_gas_price: u128,
-    /// How many recent blocks the tip is taken from.
+    /// How many recent blocks are used to find the tip.
     pub history_blocks: u64,
     /// Percentile of tips in those blocks, for priorities low, normal, high, urgent.
     pub percentiles: [u8; 4],
@@ -148,7 +148,7 @@ impl FeePolicy {
         let max_priority = median_tip(history)
             .min(self.max_priority_cap)
             .max(floor)
-            // What the base fee leaves under the cap; never below the floor, by the check above.
+            // What is left under the cap above the base fee. By the check above it is never below the floor.
             .min(self.max_fee_cap - base);
         let room = base.saturating_mul(u128::from(self.base_fee_permille)).div_ceil(1000);
         let max_fee = room.saturating_add(max_priority).min(self.max_fee_cap);
@@ -164,11 +164,11 @@ impl FeePolicy {
         Ok(GasFee::Legacy { gas_price })
     }
 
-    /// The price of the next attempt at the same nonce: one step up, or the market's price when that is higher still.
+    /// The price of the next attempt at the same nonce: one step up, or the price of the market if that is higher.
     pub fn bump(&self, previous: &GasFee, market: Option<&GasFee>) -> Option<GasFee> {
         let raised = raise(previous, self.bump_permille, self.max_fee_cap)?;
         let priced = market.map_or(raised, |market| at_least(&raised, market));
-        // A market above the cap does not take the step away.
+        // If the market is above the cap, the step alone is used.
         Some(if priced.ceiling() <= self.max_fee_cap { priced } else { raised })
     }
 }
@@ -187,5 +187,4 @@ fn median_tip(history: &WireFeeHistory) -> u128 {
 }
 
 #[cfg(test)]
-#[path = "fees_tests.rs"]
 mod tests;

@@ -1,10 +1,13 @@
 //! Prices of actions: the market's fee, gas limits and whether the wallet can pay, for many actions at once.
 //!
-//! Three questions, asked at the same time, however many actions there are. The wallet's balance is compared here and
-//! not left to the node: some nodes estimate a transfer for a wallet that has nothing.
+//! There are three requests at the same time, however many actions there are. The balance of the wallet is compared here, because some
+//! nodes estimate a transfer for a wallet that has nothing.
 //!
-//! Invariant: what one call does, however it dies, never keeps another from being priced. Receivers are strangers, and one
-//! that is a contract chooses what the node says of it.
+//! Invariant: a call that fails, in whatever way, never keeps another from being priced. Receivers are strangers, and a receiver that
+//! is a contract chooses what the node says about it.
+
+pub mod fees;
+pub mod gas;
 
 use std::collections::BTreeMap;
 
@@ -12,16 +15,17 @@ use alloy_primitives::{Address as EvmAddress, Bytes, U256};
 use payment::{Action, GasFee, Quote};
 use types::Priority;
 
-use super::chain::EvmChain;
-use super::client::{CallRequest, EvmClient};
-use super::fees::FeeKind;
-use super::gas::{Estimated, PLAIN_TRANSFER_GAS, estimated};
-use super::tx::envelope;
 use crate::error::{ChainError, NodeError, QuoteError};
-use crate::node::{Node, split};
+use crate::evm::chain::EvmChain;
+use crate::evm::client::{CallRequest, EvmClient};
+use crate::evm::tx::envelope;
+use crate::node::Node;
+use crate::node::set::split;
+use fees::FeeKind;
+use gas::{Estimated, PLAIN_TRANSFER_GAS, estimated};
 
 impl EvmChain {
-    /// The market's price per gas, within the caps.
+    /// The price of the market per gas, within the caps.
     pub async fn fee(&self, priority: Priority) -> Result<GasFee, QuoteError> {
         let policy = &self.config.fees;
         match policy.kind {
@@ -71,7 +75,7 @@ impl EvmChain {
             .iter()
             .zip(limits)
             .map(|(call, limit)| {
-                // A call that fails needs the least at any rate: in a wallet without it, that is why, and waiting helps.
+                // A call that fails needs at least this much. If the wallet does not have it, that is why it fails, and waiting helps.
                 let gas_limit = *limit.as_ref().unwrap_or(&PLAIN_TRANSFER_GAS);
                 let quote = Quote::for_gas(gas_limit, fee);
                 let needed = call.value.saturating_add(quote.max_cost.as_u256());
@@ -86,34 +90,34 @@ impl EvmChain {
             .collect()
     }
 
-    /// A gas limit for each call. The inner errors are what a node said about that call.
+    /// A gas limit for each call. An inner error is what a node said about that call.
     async fn gas_limits(&self, calls: &[CallRequest]) -> Result<Vec<Result<u64, QuoteError>>, ChainError> {
-        let mut told = self.nodes.read(|node| async move { estimates(&node, calls).await }).await?;
-        let doubtful = |told: &Estimated| matches!(told, Estimated::Doubtful(_));
+        let mut estimated = self.nodes.read(|node| async move { estimates(&node, calls).await }).await?;
+        let doubtful = |it: &Estimated| matches!(it, Estimated::Doubtful(_));
         let again: Vec<CallRequest> = calls
             .iter()
-            .zip(&told)
-            .filter(|(_, told)| doubtful(told))
+            .zip(&estimated)
+            .filter(|(_, estimate)| doubtful(estimate))
             .map(|(call, _)| call.clone())
             .collect();
         if !again.is_empty() {
             let mut second = self.second_opinion(&again).await.into_iter();
-            for told in told.iter_mut().filter(|told| doubtful(told)) {
+            for estimate in estimated.iter_mut().filter(|estimate| doubtful(estimate)) {
                 if let Some(better) = second.next() {
-                    *told = better;
+                    *estimate = better;
                 }
             }
         }
-        let limit = |told: Estimated| match told {
+        let limit = |estimate: Estimated| match estimate {
             Estimated::Gas(gas) => self.config.gas.limit(gas),
             Estimated::Refused(error) | Estimated::Doubtful(error) => Err(error),
         };
-        Ok(told.into_iter().map(limit).collect())
+        Ok(estimated.into_iter().map(limit).collect())
     }
 
-    /// Words that nobody listed may be about the call or about the node. So every node is asked again, together with a
-    /// transfer of nothing to oneself, which can always be estimated: one that fails at that has no say, and where none is
-    /// left the calls wait for a node instead of failing.
+    /// Words that are not listed may be about the call or about the node. So every node is asked again, together with a transfer of
+    /// nothing to the sender itself, which can always be estimated. The answer of a node that fails at that is ignored; if no
+    /// node is left, the calls wait for one instead of failing.
     async fn second_opinion(&self, calls: &[CallRequest]) -> Vec<Estimated> {
         let control = calls.first().map(|call| CallRequest {
             to: call.from,
@@ -125,11 +129,11 @@ impl EvmChain {
         let answers = self
             .nodes
             .ask_all(|node| async move {
-                let mut told = estimates(&node, asked).await?;
-                match told.pop() {
-                    Some(Estimated::Gas(_)) => Ok(told),
+                let mut estimated = estimates(&node, asked).await?;
+                match estimated.pop() {
+                    Some(Estimated::Gas(_)) => Ok(estimated),
                     _ => Err(NodeError::Declined {
-                        reason: "it estimates not even a plain transfer".to_owned(),
+                        reason: "it cannot estimate even a plain transfer".to_owned(),
                     }),
                 }
             })
@@ -139,13 +143,12 @@ impl EvmChain {
             let nobody = QuoteError::from(self.nodes.nobody(failed));
             return vec![Estimated::Refused(nobody); calls.len()];
         }
-        let certainty = |told: &&Estimated| match told {
+        let certainty = |estimate: &&Estimated| match estimate {
             Estimated::Gas(_) => 2,
             Estimated::Refused(_) => 1,
             Estimated::Doubtful(_) => 0,
         };
-        let best =
-            |index: usize| answers.iter().filter_map(|(_, told)| told.get(index)).max_by_key(certainty);
+        let best = |index: usize| answers.iter().filter_map(|(_, all)| all.get(index)).max_by_key(certainty);
         (0..calls.len()).filter_map(|index| best(index).cloned()).collect()
     }
 
@@ -164,7 +167,6 @@ impl EvmChain {
     }
 }
 
-/// What one node says of each call.
 async fn estimates(node: &Node<EvmClient>, calls: &[CallRequest]) -> Result<Vec<Estimated>, NodeError> {
     node.ask(|client| client.estimate_gas(calls)).await?.into_iter().map(estimated).collect()
 }

@@ -1,7 +1,9 @@
 //! TRON's protobuf messages, as far as payments need them, and the ids made from their bytes.
 //!
-//! Pure. The messages are our own: generated SDK types retry and fill fields by themselves, which hides where a
-//! signature begins. Bytes that arrive are never written anew before they are hashed.
+//! The messages are written by hand, because generated SDK types fill fields by themselves, which hides what is signed. Bytes that
+//! arrive are never encoded again before they are hashed.
+
+pub(super) mod merkle;
 
 use alloy_primitives::{Address as EvmAddress, U256};
 use payment::BlockReference;
@@ -16,13 +18,13 @@ pub const TRANSFER: i32 = 1;
 /// `ContractType` of a contract call.
 pub const TRIGGER: i32 = 31;
 const TYPE_PREFIX: &str = "type.googleapis.com/protocol.";
-/// What the network adds to the signed size when it counts bandwidth: room for a result.
+/// The network adds this to the signed size when it counts bandwidth, for a result.
 const RESULT_BYTES: u64 = 64;
 const SIGNATURE_BYTES: usize = 65;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Transaction {
-    /// `Transaction.raw`, kept as bytes: both encode alike, and these very bytes were hashed.
+    /// `Transaction.raw`, kept as bytes, because these bytes were hashed; both have the same encoding.
     #[prost(bytes = "vec", tag = "1")]
     pub raw_data: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -111,7 +113,7 @@ pub struct BlockHeaderRaw {
     pub account_state_root: Vec<u8>,
 }
 
-/// What a transaction asks for.
+/// The operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Transfer(TransferContract),
@@ -131,7 +133,7 @@ impl Call {
         Contract { kind, parameter, permission_id: 0 }
     }
 
-    /// The one call of these raw bytes; anything but exactly one is none of ours.
+    /// The one call of this transaction. A transaction with none or several is not ours.
     pub fn of(raw: &Raw) -> Result<Self, prost::DecodeError> {
         let [contract] = raw.contract.as_slice() else { return Ok(Self::Other(-1)) };
         let value = contract.parameter.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
@@ -155,14 +157,13 @@ pub fn block_id(header: &BlockHeaderRaw) -> TxHash {
     TxHash(id)
 }
 
-/// The number that a block's id begins with.
 pub fn number_of(block: &TxHash) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&block.0[..8]);
     u64::from_be_bytes(number)
 }
 
-/// What a transaction says to refer to this block: the low two bytes of its number, and bytes 8 to 16 of its id.
+/// How a transaction refers to this block: the low two bytes of its number, and bytes 8 to 16 of its id.
 pub fn block_reference(block: &TxHash) -> BlockReference {
     let (mut number_end, mut hash_middle) = ([0; 2], [0; 8]);
     number_end.copy_from_slice(&block.0[6..8]);
@@ -170,7 +171,7 @@ pub fn block_reference(block: &TxHash) -> BlockReference {
     BlockReference { number_end, hash_middle }
 }
 
-/// The number by which TRON's own JSON-RPC tells networks apart: the last four bytes of the first block's id.
+/// The last four bytes of the first block's id. TRON's JSON-RPC uses this number to distinguish networks.
 pub fn network_id(genesis: &TxHash) -> u64 {
     let mut last = [0; 4];
     last.copy_from_slice(&genesis.0[28..]);
@@ -188,7 +189,7 @@ pub fn bandwidth(raw: &[u8]) -> u64 {
     signed.encoded_len() as u64 + RESULT_BYTES
 }
 
-/// How a transaction ended: `contractRet` by number, as java-tron spells it. From the third on, all are failures of a call.
+/// The names of `contractRet` by number, as java-tron spells them. From the third on, all are failures of a call.
 pub const CONTRACT_RESULTS: [&str; 16] = [
     "DEFAULT",
     "SUCCESS",

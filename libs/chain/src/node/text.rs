@@ -1,17 +1,17 @@
-//! Words of nodes, made fit for tables and logs.
+//! Texts of nodes, made fit for tables and logs.
 //!
-//! Whatever a node says may end in a row, a message or a log. Every text of a node passes here where it enters: PostgreSQL
-//! refuses a text with a NUL in it, so that one such word in an answer would keep an outcome from ever being written. What a
-//! contract gives as its reason is in a node's words too, and so is chosen by strangers.
+//! Any text of a node may end in a row, a message or a log, so every one passes here when it enters. PostgreSQL refuses a text that
+//! contains a NUL, so that one such character in an answer would keep its outcome from ever being written. Texts of nodes contain the
+//! revert reasons of contracts, which strangers choose.
 
 use std::borrow::Cow;
 
-/// Without control characters: each becomes a space.
+/// Replaces each control character by a space.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains(char::is_control) { text.replace(char::is_control, " ").into() } else { text.into() }
 }
 
-/// Nodes quote calldata in errors; tables and logs keep the beginning.
+/// Keeps the beginning only, because nodes quote calldata in errors.
 pub(crate) fn shorten(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     let text = clean(text);

@@ -48,10 +48,10 @@ fn the_last_nonce_is_never_used() {
 
 #[test]
 fn one_node_s_word_reaches_no_further_than_what_was_handed_out() {
-    let sight = Sight { mined: 3, pending: 1_000_000, agreed: Some(4) };
+    let sight = NonceCounts { mined: 3, pending: 1_000_000, agreed: Some(4) };
     assert_eq!(sight.floor(6, 3), 6);
-    assert_eq!(Sight { pending: 4, ..sight }.floor(6, 3), 4);
-    assert_eq!(Sight { pending: 2, ..sight }.floor(6, 3), 3, "a node that lags");
+    assert_eq!(NonceCounts { pending: 4, ..sight }.floor(6, 3), 4);
+    assert_eq!(NonceCounts { pending: 2, ..sight }.floor(6, 3), 3, "a node that lags");
 }
 
 #[derive(Debug, Clone)]
@@ -100,16 +100,16 @@ struct Sender {
 }
 
 impl Sender {
-    fn sight(&self) -> Sight {
+    fn sight(&self) -> NonceCounts {
         let counted = |mined: u64| (mined..).find(|nonce| !self.pool.contains(nonce)).unwrap_or(mined);
         let honest = (self.mined, counted(self.mined));
         let other = self.mined.saturating_sub(self.lag) + self.lie;
         let other = (other, counted(other));
         if self.alone {
-            return Sight { mined: other.0, pending: other.1, agreed: None };
+            return NonceCounts { mined: other.0, pending: other.1, agreed: None };
         }
         let mined = honest.0.min(other.0);
-        Sight { mined, pending: honest.1.max(other.1), agreed: Some(honest.1.min(other.1).max(mined)) }
+        NonceCounts { mined, pending: honest.1.max(other.1), agreed: Some(honest.1.min(other.1).max(mined)) }
     }
 
     fn lane(&mut self) -> Lane {

@@ -40,22 +40,22 @@ fn follow(ring: &mut HeadRing, world: &World, appended: &mut Vec<Head>) -> Resul
     let mut undone = Vec::new();
     let mut next = world.tip();
     for _ in 0..10_000 {
-        match ring.feed(next) {
-            Fed::Appended => appended.push(next),
-            Fed::Known => {}
-            Fed::Replaced(reorg) => {
+        match ring.insert(next) {
+            RingUpdate::Appended => appended.push(next),
+            RingUpdate::Known => {}
+            RingUpdate::Replaced(reorg) => {
                 undone.extend(reorg.undone);
                 appended.push(next);
             }
-            Fed::Ahead { read_from } => {
+            RingUpdate::Ahead { read_from } => {
                 next = world.canonical[usize::try_from(read_from).unwrap()];
                 continue;
             }
-            Fed::Orphan { read } => {
+            RingUpdate::Orphan { read } => {
                 next = world.canonical[usize::try_from(read).unwrap()];
                 continue;
             }
-            Fed::Lost { lowest } => return Err(lowest),
+            RingUpdate::Lost { lowest } => return Err(lowest),
         }
         if next == world.tip() {
             return Ok(undone);
@@ -72,7 +72,7 @@ fn a_replaced_branch_is_undone_newest_first() {
     let old = world.canonical.clone();
     let (mut ring, mut appended) = (HeadRing::new(10), Vec::new());
     for head in &old {
-        assert_eq!(ring.feed(*head), Fed::Appended);
+        assert_eq!(ring.insert(*head), RingUpdate::Appended);
     }
     world.reorg(2);
     let undone = follow(&mut ring, &world, &mut appended).unwrap();
@@ -100,7 +100,7 @@ fn a_repeated_head_changes_nothing() {
     world.grow(3);
     let mut ring = HeadRing::restore(5, world.canonical.clone());
     for head in &world.canonical {
-        assert_eq!(ring.feed(*head), Fed::Known);
+        assert_eq!(ring.insert(*head), RingUpdate::Known);
     }
     assert_eq!(ring.len(), 3);
 }
@@ -142,7 +142,7 @@ proptest! {
         let (mut ring, mut appended) = (HeadRing::new(2_000), Vec::new());
         // A ring starts at a block that cannot be undone, as a reader starts at a final one.
         let mut believed = world.canonical.clone();
-        ring.feed(believed[0]);
+        ring.insert(believed[0]);
         for event in events.into_iter().chain([Event::Follow]) {
             match event {
                 Event::Grow(count) => world.grow(count),
@@ -167,7 +167,7 @@ proptest! {
         let mut ring = HeadRing::new(6);
         for (number, hash, parent) in blocks {
             let head = Head { number, hash: TxHash([hash; 32]), parent: TxHash([parent; 32]), timestamp_ms: 0 };
-            ring.feed(head);
+            ring.insert(head);
             prop_assert!(ring.len() <= 6);
             let heads: Vec<_> = ring.iter().collect();
             for pair in heads.windows(2) {
