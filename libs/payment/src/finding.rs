@@ -36,7 +36,8 @@ pub struct VoidProof {
 }
 
 /// What confirmation proved about a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Finding {
     /// Final, and the effect was seen.
     Settled(Inclusion),
@@ -63,15 +64,7 @@ pub enum Finding {
 
 impl Finding {
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Settled(_) => "settled",
-            Self::Reverted { .. } => "reverted",
-            Self::Void { .. } => "void",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Stuck { .. } => "stuck",
-            Self::Reopened { .. } => "reopened",
-            Self::Contradicted { .. } => "contradicted",
-        }
+        self.into()
     }
 
     /// The final transaction it rests on.
