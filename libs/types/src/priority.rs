@@ -19,8 +19,22 @@ impl PriorityError {
 }
 
 /// Ordered by rank: `Low < Normal < High < Urgent`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[derive(strum::Display, strum::EnumString, strum::FromRepr, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::FromRepr,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
 #[strum(serialize_all = "snake_case", parse_err_ty = PriorityError, parse_err_fn = PriorityError::unknown_name)]
 #[repr(i16)]
 pub enum Priority {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use alloy_primitives::{Address as EvmAddress, B256};
+use alloy_primitives::Address as EvmAddress;
 use async_trait::async_trait;
 use payment::{Action, AssetRef, Binding, BindingKind, BlockRef, Price, Quote};
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
@@ -181,7 +181,6 @@ impl ChainEdge for EvmChain {
     }
 
     async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError> {
-        let wanted: &Vec<B256> = &hashes.iter().map(|hash| B256::from(*hash)).collect();
         let seen = |tx: Option<WireTransaction>| match tx.map(|tx| (tx.block_number, tx.block_hash)) {
             None => Seen::Nowhere,
             Some((Some(number), Some(hash))) => {
@@ -190,7 +189,7 @@ impl ChainEdge for EvmChain {
             Some((None, _) | (_, None)) => Seen::Pending,
         };
         let ask = |node: Arc<Node<EvmClient>>| async move {
-            let found = node.ask(|client| client.transactions(wanted)).await?;
+            let found = node.ask(|client| client.transactions(hashes)).await?;
             Ok(found.into_iter().map(seen).collect())
         };
         self.nodes.lookup(hashes, ask).await

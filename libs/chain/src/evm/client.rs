@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
+use alloy_primitives::{Address, Bytes, U64, U128, U256};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use types::TxHash;
 
 use super::classify::read_fault;
 use super::erc20;
@@ -101,12 +102,18 @@ impl EvmClient {
         Ok(blocks.into_iter().map_while(|block| block.map(WireBlock::block)).collect())
     }
 
-    pub async fn receipts(&self, hashes: &[B256]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
-        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionReceipt", json!([hash])))).await
+    pub async fn receipts(&self, hashes: &[TxHash]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
+        self.many(
+            hashes.iter().map(|hash| RpcCall::new("eth_getTransactionReceipt", json!([hash.to_string()]))),
+        )
+        .await
     }
 
-    pub async fn transactions(&self, hashes: &[B256]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
-        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionByHash", json!([hash])))).await
+    pub async fn transactions(&self, hashes: &[TxHash]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
+        self.many(
+            hashes.iter().map(|hash| RpcCall::new("eth_getTransactionByHash", json!([hash.to_string()]))),
+        )
+        .await
     }
 
     /// The number of transactions of this sender in the state at that block, which is the next nonce.

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use alloy_primitives::{Address as EvmAddress, B256, U256};
+use alloy_primitives::{Address as EvmAddress, U256};
 use payment::{BlockRef, Closing, Cost};
-use types::RawAmount;
+use types::{RawAmount, TxHash};
 
 use super::client::{At, EvmClient};
 use super::effect;
@@ -22,7 +22,7 @@ use crate::node::agreement::NodeAnswer;
 
 /// The canonical chain as one node sees it, at the heights that matter.
 struct View {
-    hashes: BTreeMap<u64, B256>,
+    hashes: BTreeMap<u64, TxHash>,
 }
 
 impl View {
@@ -32,7 +32,7 @@ impl View {
         let hashes = numbers
             .into_iter()
             .zip(headers)
-            .filter_map(|(number, header)| Some((number, header?.hash)))
+            .filter_map(|(number, header)| Some((number, header?.hash.into())))
             .collect();
         Ok(Self { hashes })
     }
@@ -41,7 +41,7 @@ impl View {
     fn objection<T>(&self, asof: &Head) -> Option<NodeAnswer<T>> {
         match self.hashes.get(&asof.number) {
             None => Some(NodeAnswer::Abstain(format!("has no block {} yet", asof.number))),
-            Some(hash) if *hash != B256::from(asof.hash) => {
+            Some(hash) if *hash != asof.hash => {
                 Some(NodeAnswer::Conflict(format!("has block {hash} at final height {}", asof.number)))
             }
             Some(_) => None,
@@ -49,7 +49,7 @@ impl View {
     }
 
     fn is_canonical(&self, block: BlockRef) -> bool {
-        self.hashes.get(&block.number) == Some(&B256::from(block.hash))
+        self.hashes.get(&block.number) == Some(&block.hash)
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn statuses(
     claims: &[Claim],
     asof: &Head,
 ) -> Result<Vec<NodeAnswer<TxStatus>>, NodeError> {
-    let hashes: Vec<B256> = claims.iter().map(|claim| claim.hash.into()).collect();
+    let hashes: Vec<TxHash> = claims.iter().map(|claim| claim.hash).collect();
     let (receipts, transactions) = futures::try_join!(
         node.ask(|client| client.receipts(&hashes)),
         node.ask(|client| client.transactions(&hashes)),
@@ -97,7 +97,7 @@ fn status(
             Some(_) | None => NodeAnswer::Value(TxStatus::NotFinal),
         };
     };
-    if receipt.transaction_hash != B256::from(claim.hash) {
+    if TxHash::from(receipt.transaction_hash) != claim.hash {
         return NodeAnswer::Conflict("gave the receipt of another transaction".to_owned());
     }
     let block = receipt.block();
@@ -121,7 +121,7 @@ fn status(
     }))
 }
 
-/// One node's answer to what became of a nonce.
+/// The answer of one node to what became of a nonce.
 pub(super) async fn fate(
     node: &Arc<Node<EvmClient>>,
     question: &FateQuestion,
@@ -130,8 +130,7 @@ pub(super) async fn fate(
         return Ok(NodeAnswer::Abstain("this chain has no time windows".to_owned()));
     };
     let (sender, asof) = (sender.as_evm(), question.asof);
-    let hashes: Vec<B256> = question.ours.iter().map(|hash| B256::from(*hash)).collect();
-    let receipts = node.ask(|client| client.receipts(&hashes)).await?;
+    let receipts = node.ask(|client| client.receipts(&question.ours)).await?;
     let mut numbers: BTreeSet<u64> =
         receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);

@@ -17,9 +17,14 @@ impl World {
             self.minted += 1;
             let mut hash = [0; 32];
             hash[..8].copy_from_slice(&self.minted.to_be_bytes());
-            let parent = self.canonical.last().map_or(TxHash([0; 32]), |head| head.hash);
+            let parent = self.canonical.last().map_or(TxHash::from_array([0; 32]), |head| head.hash);
             let number = self.canonical.len() as u64;
-            self.canonical.push(Head { number, hash: TxHash(hash), parent, timestamp_ms: self.minted });
+            self.canonical.push(Head {
+                number,
+                hash: TxHash::from_array(hash),
+                parent,
+                timestamp_ms: self.minted,
+            });
         }
     }
 
@@ -166,7 +171,7 @@ proptest! {
     fn the_ring_stays_linked_whatever_it_is_fed(blocks in prop::collection::vec((0u64..12, 0u8..4, 0u8..4), 0..200)) {
         let mut ring = HeadRing::new(6);
         for (number, hash, parent) in blocks {
-            let head = Head { number, hash: TxHash([hash; 32]), parent: TxHash([parent; 32]), timestamp_ms: 0 };
+            let head = Head { number, hash: TxHash::from_array([hash; 32]), parent: TxHash::from_array([parent; 32]), timestamp_ms: 0 };
             ring.insert(head);
             prop_assert!(ring.len() <= 6);
             let heads: Vec<_> = ring.iter().collect();

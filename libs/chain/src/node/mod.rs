@@ -247,7 +247,12 @@ mod tests {
     use super::*;
 
     fn head(number: u64) -> Head {
-        Head { number, hash: TxHash([7; 32]), parent: TxHash([6; 32]), timestamp_ms: 0 }
+        Head {
+            number,
+            hash: TxHash::from_array([7; 32]),
+            parent: TxHash::from_array([6; 32]),
+            timestamp_ms: 0,
+        }
     }
 
     #[test]

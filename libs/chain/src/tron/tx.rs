@@ -3,7 +3,7 @@
 //! Nothing here signs. Execution compares what the signer returned with its plan, field by field and then byte for byte, before the bytes
 //! are stored or sent. Signed bytes with a memo, a second contract, a permission or a second signature are not ours.
 
-use alloy_primitives::{B256, Signature};
+use alloy_primitives::Signature;
 use payment::{Action, AssetRef, Binding, BlockReference, Price, Transfer, Window};
 use prost::Message as _;
 use types::{Address, AddressFormat, RawAmount, TxHash};
@@ -167,7 +167,7 @@ fn recover(hash: &TxHash, signature: &[u8]) -> Option<[u8; 20]> {
         _ => return None,
     };
     let signature = Signature::from_bytes_and_parity(rs, odd);
-    let address = signature.recover_address_from_prehash(&B256::from(*hash)).ok()?;
+    let address = signature.recover_address_from_prehash(&hash.as_b256()?).ok()?;
     Some(address.into_array())
 }
 

@@ -3,7 +3,7 @@
 //! Only the fields that are used are named. Nodes leave defaults out and answer `{}` for "not found", so every field may be absent. The
 //! reader of a field decides whether absence means zero or no answer.
 
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_primitives::{Address, Bytes};
 use serde::Deserialize;
 use types::TxHash;
 
@@ -173,11 +173,13 @@ impl WireTronLog {
             alloy_primitives::hex::decode(text).map_err(|_| NodeError::malformed("a log is not hex"))
         };
         let address = bytes(&self.address)?;
-        let topics = self.topics.iter().map(|topic| hash(topic).map(B256::from));
+        let topics = self.topics.iter().map(|topic| topic.parse());
         Ok(WireLog {
             address: Address::try_from(address.as_slice())
                 .map_err(|_| NodeError::malformed("a log has no address"))?,
-            topics: topics.collect::<Result<_, NodeError>>()?,
+            topics: topics
+                .collect::<Result<_, _>>()
+                .map_err(|_| NodeError::malformed("a log has a bad topic"))?,
             data: Bytes::from(bytes(&self.data)?),
             block_number: None,
             block_hash: None,

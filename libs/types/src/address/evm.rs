@@ -4,11 +4,8 @@ use super::{Address, AddressError, AddressFormat, Family, check_hex, tron};
 
 const DIGITS: usize = 40;
 
-pub(super) const FAMILY: Family = Family {
-    parse,
-    write: |address| address.as_evm().to_checksum(None),
-    write_tx: ToString::to_string,
-};
+pub(super) const FAMILY: Family =
+    Family { parse, write: |address| address.as_evm().to_checksum(None), write_tx: ToString::to_string };
 
 impl Address {
     /// The 20 bytes that contracts and event logs of the EVM carry, on TRON too.

@@ -30,8 +30,21 @@ pub use tron::TRON_PREFIX;
 const MAX_BYTES: usize = 32;
 
 /// A family of chains, by how it writes its addresses and transaction ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[derive(strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case", parse_err_ty = AddressFormatError, parse_err_fn = AddressFormatError::unknown)]
 pub enum AddressFormat {

@@ -75,7 +75,7 @@ impl RawAmount {
         Self(self.0.saturating_sub(other.0))
     }
 
-        pub fn checked_sum(amounts: impl IntoIterator<Item = Self>) -> Option<Self> {
+    pub fn checked_sum(amounts: impl IntoIterator<Item = Self>) -> Option<Self> {
         amounts.into_iter().try_fold(Self::ZERO, Self::checked_add)
     }
 

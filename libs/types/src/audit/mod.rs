@@ -137,10 +137,7 @@ impl Entry {
 pub enum Break {
     /// A row is missing, repeated or out of order.
     #[error("entry {expected} is missing; {found} is in its place")]
-    Sequence {
-        expected: u64,
-        found: u64,
-    },
+    Sequence { expected: u64, found: u64 },
     /// The row before was changed, or this row was moved here.
     #[error("entry {sequence} does not follow the entry before it")]
     Link { sequence: u64 },
@@ -149,19 +146,13 @@ pub enum Break {
     Content { sequence: u64 },
     /// Rows were cut off the end, or the stored head was changed.
     #[error("the log ends at entry {found}, but {expected} were written")]
-    Tail {
-        expected: u64,
-        found: u64,
-    },
+    Tail { expected: u64, found: u64 },
     /// The whole log was rewritten with new hashes.
     #[error("entry {sequence} is not the one that was noted")]
     Anchor { sequence: u64 },
     /// A signature exists that the log does not mention, or mentions differently.
     #[error("signing record {key} does not agree with entry {sequence}")]
-    Record {
-        key: String,
-        sequence: u64,
-    },
+    Record { key: String, sequence: u64 },
 }
 
 impl Break {
@@ -197,7 +188,7 @@ impl Verifier {
         Self { head, anchor }
     }
 
-        pub fn push(&mut self, entry: &Entry) -> Result<(), Break> {
+    pub fn push(&mut self, entry: &Entry) -> Result<(), Break> {
         let expected = self.head.sequence + 1;
         if entry.sequence != expected {
             return Err(Break::Sequence { expected, found: entry.sequence });

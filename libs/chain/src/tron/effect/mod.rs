@@ -3,7 +3,7 @@
 //! A token's log on TRON is an EVM log, so the receipt is converted and `evm::effect` checks it. The contents of the transaction are
 //! read from its raw bytes, whose hash is its id, so that no node can invent them.
 
-use alloy_primitives::{Address as EvmAddress, B256, Bytes, U64, U128, U256};
+use alloy_primitives::{Address as EvmAddress, Bytes, U64, U128, U256};
 use payment::{BlockRef, Effect, EffectCheck, NoEffect};
 use prost::Message as _;
 use types::TxHash;
@@ -32,9 +32,11 @@ pub fn check(
     let Some(parties) = Parties::of(&call) else {
         return Ok(EffectCheck::NoEffect { why: NoEffect::OtherTransaction });
     };
+    let id = |hash: &TxHash| hash.as_b256().ok_or_else(|| NodeError::malformed("an id is not of 32 bytes"));
+    let (transaction_hash, block_hash) = (id(hash)?, id(&block.hash)?);
     let receipt = WireReceipt {
-        transaction_hash: B256::from(*hash),
-        block_hash: block.hash.into(),
+        transaction_hash,
+        block_hash,
         block_number: U64::from(block.number),
         from: parties.from,
         to: Some(parties.to),
@@ -44,13 +46,13 @@ pub fn check(
         logs: info.log.iter().map(WireTronLog::log).collect::<Result<_, _>>()?,
     };
     let transaction = WireTransaction {
-        hash: B256::from(*hash),
+        hash: transaction_hash,
         from: parties.from,
         to: Some(parties.to),
         nonce: U64::ZERO,
         value: parties.value,
         input: Bytes::new(),
-        block_hash: Some(block.hash.into()),
+        block_hash: Some(block_hash),
         block_number: Some(U64::from(block.number)),
         gas_price: Option::<U128>::None,
     };

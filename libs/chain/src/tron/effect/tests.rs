@@ -45,7 +45,7 @@ fn says(result: Option<&str>, receipt: Option<&str>) -> WireInfo {
 fn judge(expected: &Transfer, sent: &Transfer, info: &WireInfo) -> Result<EffectCheck, NodeError> {
     let contract = vec![call(sent).unwrap().into_contract()];
     let raw = Raw { contract, ..Raw::default() }.encode_to_vec();
-    let block = BlockRef { number: 3, hash: TxHash([3; 32]) };
+    let block = BlockRef { number: 3, hash: TxHash::from_array([3; 32]) };
     check(&Effect::Moves(*expected), &tx_id(&raw), info, &alloy_primitives::hex::encode(&raw), block)
 }
 
@@ -126,9 +126,10 @@ fn another_payment_under_the_claimed_hash_is_noticed() {
 
 #[test]
 fn what_a_node_garbles_is_an_error_and_never_a_panic() {
-    let block = BlockRef { number: 3, hash: TxHash([3; 32]) };
+    let block = BlockRef { number: 3, hash: TxHash::from_array([3; 32]) };
     for raw in ["zz", "", "00", &"ff".repeat(40)] {
-        let told = check(&Effect::Moves(token()), &TxHash([1; 32]), &WireInfo::default(), raw, block);
+        let told =
+            check(&Effect::Moves(token()), &TxHash::from_array([1; 32]), &WireInfo::default(), raw, block);
         assert!(matches!(told, Err(NodeError::Malformed { .. })), "{raw}: {told:?}");
     }
     let garbled = |change: fn(&mut WireTronLog)| {

@@ -147,34 +147,34 @@ impl Call {
 
 /// The id of the transaction that these raw bytes are.
 pub fn tx_id(raw: &[u8]) -> TxHash {
-    TxHash(Sha256::digest(raw).into())
+    TxHash::from_array(Sha256::digest(raw).into())
 }
 
 /// `u64be(number) || sha256(header)[8..32]`.
 pub fn block_id(header: &BlockHeaderRaw) -> TxHash {
     let mut id: [u8; 32] = Sha256::digest(header.encode_to_vec()).into();
     id[..8].copy_from_slice(&header.number.to_be_bytes());
-    TxHash(id)
+    TxHash::from_array(id)
 }
 
 pub fn number_of(block: &TxHash) -> u64 {
     let mut number = [0; 8];
-    number.copy_from_slice(&block.0[..8]);
+    number.copy_from_slice(&block.as_bytes()[..8]);
     u64::from_be_bytes(number)
 }
 
 /// How a transaction refers to this block: the low two bytes of its number, and bytes 8 to 16 of its id.
 pub fn block_reference(block: &TxHash) -> BlockReference {
     let (mut number_end, mut hash_middle) = ([0; 2], [0; 8]);
-    number_end.copy_from_slice(&block.0[6..8]);
-    hash_middle.copy_from_slice(&block.0[8..16]);
+    number_end.copy_from_slice(&block.as_bytes()[6..8]);
+    hash_middle.copy_from_slice(&block.as_bytes()[8..16]);
     BlockReference { number_end, hash_middle }
 }
 
 /// The last four bytes of the first block's id. TRON's JSON-RPC uses this number to distinguish networks.
 pub fn network_id(genesis: &TxHash) -> u64 {
     let mut last = [0; 4];
-    last.copy_from_slice(&genesis.0[28..]);
+    last.copy_from_slice(&genesis.as_bytes()[28..]);
     u64::from(u32::from_be_bytes(last))
 }
 
