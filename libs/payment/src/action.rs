@@ -9,8 +9,8 @@ use crate::{Effect, Transfer};
 #[strum(serialize_all = "snake_case")]
 pub enum Action {
     Pay(Transfer),
-    /// Occupies a nonce with a transfer of nothing to the sender itself. It fills gaps and closes the nonce of a job that is
-    /// given up; chains without nonces have no such thing.
+    /// Uses a nonce for a transfer of nothing to the sender itself. It fills gaps and closes the nonce of a job that is given up.
+    /// Chains without nonces have no cancellations.
     Cancel {
         sender: Address,
     },

@@ -269,6 +269,6 @@ mod tests {
         assert_eq!(at(62, 31), (31, false), "a minute of lower ones");
         assert_eq!(at(63, 30), (31, true));
         assert_eq!(at(64, 32), (32, false), "it has caught up");
-        assert_eq!(at(125, 31), (32, true), "the minute begins anew");
+        assert_eq!(at(125, 31), (32, true), "the minute begins again");
     }
 }

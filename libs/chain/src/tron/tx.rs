@@ -9,7 +9,7 @@ use prost::Message as _;
 use types::{Address, AddressFormat, RawAmount, TxHash};
 
 use super::message::{
-    Call, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, transfer_data, tx_id,
+    Operation, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, transfer_data, tx_id,
 };
 use crate::edge::{Plan, SignedError};
 
@@ -57,15 +57,15 @@ impl UnsignedTx {
 }
 
 /// The call that makes this transfer. `None` when the amount does not fit TRON's 63 bits.
-pub fn call(transfer: &Transfer) -> Option<Call> {
+pub fn call(transfer: &Transfer) -> Option<Operation> {
     let owner_address = transfer.from.tron_bytes().to_vec();
     Some(match transfer.asset {
-        AssetRef::Native => Call::Transfer(TransferContract {
+        AssetRef::Native => Operation::Transfer(TransferContract {
             owner_address,
             to_address: transfer.to.tron_bytes().to_vec(),
             amount: transfer.amount.to_i64()?,
         }),
-        AssetRef::Token(contract) => Call::Trigger(TriggerSmartContract {
+        AssetRef::Token(contract) => Operation::Trigger(TriggerSmartContract {
             owner_address,
             contract_address: contract.tron_bytes().to_vec(),
             data: transfer_data(transfer.to.as_evm(), transfer.amount.as_u256()),
@@ -148,7 +148,7 @@ impl SignedTx {
         SignedError::unless_equal("expiration", &number(window.expiration_ms), &raw.expiration)?;
         SignedError::unless_equal("time", &number(window.made_ms), &raw.timestamp)?;
         SignedError::unless_equal("fee limit", &number(expected.fee_limit_sun), &raw.fee_limit)?;
-        let found = Call::of(raw).ok();
+        let found = Operation::of(raw).ok();
         SignedError::unless_equal("call", &call(&expected.transfer), &found)?;
         SignedError::unless_equal("raw data", &expected.raw()?, &self.raw_bytes)
     }

@@ -97,7 +97,7 @@ impl WireBlock {
     pub fn ids(&self) -> Result<Vec<TxHash>, NodeError> {
         let root = &self.block_header.raw_data.tx_trie_root;
         if self.transactions.is_empty() && root.bytes().any(|digit| digit != b'0') {
-            return Err(NodeError::malformed("a block without the transactions that its root stands for"));
+            return Err(NodeError::malformed("a block without the transactions of its root"));
         }
         self.transactions.iter().map(|transaction| hash(&transaction.tx_id)).collect()
     }

@@ -75,7 +75,7 @@ fn a_rewritten_or_shortened_log_is_found_by_a_noted_head() {
             head.append(entry.at, draft)
         })
         .collect();
-    assert!(verify(&forged, None).is_ok(), "a chain computed anew holds in itself");
+    assert!(verify(&forged, None).is_ok(), "a rewritten log is consistent in itself");
     assert_eq!(verify(&forged, Some(noted)), Err(Break::Anchor { sequence: 10 }));
 }
 

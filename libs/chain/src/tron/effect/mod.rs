@@ -11,7 +11,7 @@ use types::TxHash;
 use crate::error::NodeError;
 use crate::evm::effect;
 use crate::evm::wire::{WireReceipt, WireTransaction};
-use crate::tron::message::{CONTRACT_RESULTS, Call, Raw, tx_id};
+use crate::tron::message::{CONTRACT_RESULTS, Operation, Raw, tx_id};
 use crate::tron::wire::{WireInfo, WireTronLog, unsigned};
 
 /// `raw_data_hex` is what the node shows of the transaction.
@@ -28,7 +28,7 @@ pub fn check(
         return Err(NodeError::malformed("raw data of another transaction"));
     }
     let raw = Raw::decode(raw.as_slice()).map_err(|error| NodeError::malformed(error.to_string()))?;
-    let call = Call::of(&raw).map_err(|error| NodeError::malformed(error.to_string()))?;
+    let call = Operation::of(&raw).map_err(|error| NodeError::malformed(error.to_string()))?;
     let Some(parties) = Parties::of(&call) else {
         return Ok(EffectCheck::NoEffect { why: NoEffect::OtherTransaction });
     };
@@ -67,11 +67,11 @@ struct Parties {
 
 impl Parties {
     /// Only a `TransferContract` is a payment of TRX; TRX sent along with a call is none.
-    fn of(call: &Call) -> Option<Self> {
+    fn of(call: &Operation) -> Option<Self> {
         let (from, to, value) = match call {
-            Call::Transfer(transfer) => (&transfer.owner_address, &transfer.to_address, transfer.amount),
-            Call::Trigger(trigger) => (&trigger.owner_address, &trigger.contract_address, 0),
-            Call::Other(_) => return None,
+            Operation::Transfer(transfer) => (&transfer.owner_address, &transfer.to_address, transfer.amount),
+            Operation::Trigger(trigger) => (&trigger.owner_address, &trigger.contract_address, 0),
+            Operation::Other(_) => return None,
         };
         Some(Self { from: body(from)?, to: body(to)?, value: U256::from(u64::try_from(value).ok()?) })
     }
@@ -90,7 +90,7 @@ fn body(address: &[u8]) -> Option<EvmAddress> {
 /// decides nothing: taken for a failure, it would allow a second payment.
 ///
 /// A transfer of TRX that fails is never included. A call may be included and fail, and must say that it did not.
-fn status(call: &Call, info: &WireInfo) -> Option<U64> {
+fn status(call: &Operation, info: &WireInfo) -> Option<U64> {
     let whole = match info.result.as_deref() {
         // Zero of its enumeration, spelled as java-tron spells it; nodes leave it out, gateways may not.
         None | Some("SUCESS" | "SUCCESS") => true,
@@ -98,11 +98,11 @@ fn status(call: &Call, info: &WireInfo) -> Option<U64> {
         Some(_) => return None,
     };
     let success = match (call, whole, info.receipt.result.as_deref()) {
-        (Call::Transfer(_), true, None | Some("SUCCESS" | "DEFAULT")) => true,
-        (Call::Trigger(_), true, Some("SUCCESS")) => true,
-        (Call::Trigger(_), _, Some(result)) if FAILURES.contains(&result) => false,
-        (Call::Trigger(_), false, None | Some("DEFAULT")) => false,
-        (Call::Transfer(_) | Call::Trigger(_) | Call::Other(_), _, _) => return None,
+        (Operation::Transfer(_), true, None | Some("SUCCESS" | "DEFAULT")) => true,
+        (Operation::Trigger(_), true, Some("SUCCESS")) => true,
+        (Operation::Trigger(_), _, Some(result)) if FAILURES.contains(&result) => false,
+        (Operation::Trigger(_), false, None | Some("DEFAULT")) => false,
+        (Operation::Transfer(_) | Operation::Trigger(_) | Operation::Other(_), _, _) => return None,
     };
     Some(if success { U64::from(1) } else { U64::ZERO })
 }

@@ -128,20 +128,20 @@ fn another_payment_under_the_claimed_hash_is_noticed() {
 fn what_a_node_garbles_is_an_error_and_never_a_panic() {
     let block = BlockRef { number: 3, hash: TxHash::from_array([3; 32]) };
     for raw in ["zz", "", "00", &"ff".repeat(40)] {
-        let told =
+        let checked =
             check(&Effect::Moves(token()), &TxHash::from_array([1; 32]), &WireInfo::default(), raw, block);
-        assert!(matches!(told, Err(NodeError::Malformed { .. })), "{raw}: {told:?}");
+        assert!(matches!(checked, Err(NodeError::Malformed { .. })), "{raw}: {checked:?}");
     }
     let garbled = |change: fn(&mut WireTronLog)| {
         let mut info = says(None, Some("SUCCESS"));
         change(&mut info.log[0]);
         judge(&token(), &token(), &info)
     };
-    for told in [
+    for checked in [
         garbled(|log| log.address = "12".to_owned()),
         garbled(|log| log.data = "not hex".to_owned()),
         garbled(|log| log.topics[1] = "ab".to_owned()),
     ] {
-        assert!(matches!(told, Err(NodeError::Malformed { .. })), "{told:?}");
+        assert!(matches!(checked, Err(NodeError::Malformed { .. })), "{checked:?}");
     }
 }

@@ -115,14 +115,14 @@ pub struct BlockHeaderRaw {
 
 /// The operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Call {
+pub enum Operation {
     Transfer(TransferContract),
     Trigger(TriggerSmartContract),
     /// A kind of transaction that Bursar never makes.
     Other(i32),
 }
 
-impl Call {
+impl Operation {
     pub fn into_contract(self) -> Contract {
         let (kind, name, value) = match self {
             Self::Transfer(transfer) => (TRANSFER, "TransferContract", transfer.encode_to_vec()),

@@ -81,8 +81,8 @@ impl TronChain {
         let bytes = most_bandwidth(transfer).unwrap_or(u64::MAX);
         let native = transfer.asset == AssetRef::Native;
         let opens = native && !market.activated.get(&transfer.to).copied().unwrap_or(false);
-        let besides = staked.bandwidth_sun(bytes, opens, &prices);
-        let besides = if opens { besides.saturating_add(prices.activation_sun) } else { besides };
+        let other_cost = staked.bandwidth_sun(bytes, opens, &prices);
+        let other_cost = if opens { other_cost.saturating_add(prices.activation_sun) } else { other_cost };
         let (mut limit, mut burnt) = (0, 0);
         if !native {
             if prices.energy_sun > costs.max_energy_price_sun {
@@ -99,7 +99,7 @@ impl TronChain {
             burnt = staked.energy_sun(energy, &prices);
         }
         let amount = if native { transfer.amount } else { RawAmount::ZERO };
-        let max_cost = RawAmount::from(besides.saturating_add(burnt));
+        let max_cost = RawAmount::from(other_cost.saturating_add(burnt));
         let needed = amount.checked_add(max_cost);
         let has = RawAmount::from(*balance);
         if needed.is_none_or(|needed| has < needed) {
