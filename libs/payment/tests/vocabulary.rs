@@ -91,7 +91,8 @@ fn the_largest_price_of_the_most_gas_does_not_overflow() {
 }
 
 fn reads_back<T: Serialize + DeserializeOwned + PartialEq>(value: &T) -> bool {
-    serde_json::from_str::<T>(&serde_json::to_string(value).unwrap()).unwrap() == *value
+    let json = serde_json::to_string(value).expect("json");
+    serde_json::from_str::<T>(&json).expect("the same type") == *value
 }
 
 proptest! {

@@ -46,7 +46,7 @@ fn watched() -> impl Strategy<Value = (payment::Effect, WatchedTransaction)> {
 
 /// Through the bytes too: a value that protobuf cannot carry would be lost there.
 fn through_bytes<M: prost::Message + Default>(message: &M) -> M {
-    M::decode(message.encode_to_vec().as_slice()).unwrap()
+    M::decode(message.encode_to_vec().as_slice()).expect("just encoded")
 }
 
 proptest! {
