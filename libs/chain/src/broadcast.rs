@@ -1,11 +1,10 @@
 //! What nodes answered when signed bytes were sent to them.
 //!
-//! Owns the meaning of an answer ([`BroadcastOutcome`]), how the answers of several nodes become one, and what may be
-//! done next ([`Advice`]). What leads to an outcome is said in `evm::classify`
-//! and `tron::classify`.
+//! This module defines the meaning of an answer ([`BroadcastOutcome`]), how the answers of several nodes become one, and what may be
+//! done next ([`Advice`]). `evm::classify` and `tron::classify` decide which answer leads to which outcome.
 //!
-//! Invariants: no outcome ever permits another signature under another binding; and a merged outcome is only as final
-//! as its least certain part, because a node that did not answer may have taken the transaction.
+//! Invariants: no outcome ever permits another signature under another binding; and a merged outcome is only as final as its least
+//! certain part, because a node that did not answer may have accepted the transaction.
 
 use std::fmt;
 
@@ -13,16 +12,15 @@ use types::TxHash;
 
 use crate::node::NodeName;
 
-/// Which price was too low.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pricing {
     /// Another transaction of the same sender and nonce is in the pool; this one does not pay enough more.
     Replacement,
-    /// Below what the pool, or the block being built, takes.
+    /// The price is below what the pool, or the block being built, accepts.
     Pool,
 }
 
-/// Why a node did not take the transaction just now, though it may later.
+/// Why a node did not accept the transaction now, although it may later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransientCause {
     /// Nothing was sent: the connection could not be opened, or the node is of another chain.
@@ -33,22 +31,23 @@ pub enum TransientCause {
     NonceGap,
     /// The node is syncing or shutting down.
     Busy,
-    /// The node does not know the block that the transaction refers to, or refuses it by a state that others may not
-    /// have: it lags, or is on another branch.
+    /// The node does not know the block that the transaction refers to, or refuses it because of a state that other nodes may
+    /// not have: it lags, or is on another branch.
     Behind,
 }
 
-/// One node's answer to one signed transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The answer of one node to one signed transaction.
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum BroadcastOutcome {
     Accepted,
-    /// The node has these very bytes already.
+    /// The node already has these bytes.
     AlreadyKnown,
-    /// The node has these bytes, or a block has, or it merely saw them before and forgot: only the chain tells.
+    /// The node or a block has these bytes, or the node only saw them before and dropped them. Only the chain can tell.
     Duplicate,
-    /// Some transaction is mined at this nonce. It may be this one.
+    /// A transaction is mined at this nonce. It may be this one.
     NonceTooLow,
-    /// Its time is over, as this node sees it. It may have been mined before that.
+    /// The transaction has expired in the view of this node. It may have been mined before.
     Expired,
     Underpriced(Pricing),
     InsufficientFunds,
@@ -56,31 +55,31 @@ pub enum BroadcastOutcome {
     GasLimit {
         reason: String,
     },
-    /// The node will never take these bytes. Another node, or a later version of this one, may.
+    /// The node will never accept these bytes. Another node, or a later version of this one, may.
     Rejected {
         reason: String,
     },
     Transient(TransientCause),
-    /// Nothing certain: timeout, broken connection, 5xx, unreadable or unheard-of answer. Possibly accepted.
+    /// Nothing is certain: timeout, broken connection, 5xx, unreadable or unknown answer. It may have been accepted.
     Unknown {
         reason: String,
     },
 }
 
-/// What to do next. Every advice keeps the attempt's binding.
+/// What to do next. Every advice keeps the binding of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// A pool has it: watch it.
+    /// A pool has the transaction.
     Watch,
     /// Send the same bytes again, after a pause.
     ResendSame,
     /// Look for the hashes of this binding on the chain before anything else.
     LookUp,
-    /// A new attempt with a higher fee at the same nonce; all hashes stay watched.
+    /// Make another attempt with a higher fee at the same nonce; all hashes stay watched.
     Bump,
-    /// Hold the queue until the wallet is funded, then send the same bytes again.
+    /// Wait until the wallet is funded, then send the same bytes again.
     Fund,
-    /// These bytes will not do. The binding stays open until something final occupies it: replace or cancel there.
+    /// These bytes cannot be used. The binding stays open until a final transaction uses it: replace or cancel under it.
     Replace,
 }
 
@@ -96,7 +95,7 @@ impl BroadcastOutcome {
         }
     }
 
-    /// Whether a node has the transaction for certain.
+    /// Whether a node certainly has the transaction.
     pub fn in_pool(&self) -> bool {
         match self {
             Self::Accepted | Self::AlreadyKnown => true,
@@ -112,7 +111,7 @@ impl BroadcastOutcome {
         }
     }
 
-    /// Whether the same bytes may be taken by the same node later without any change of ours.
+    /// Whether the same node may accept the same bytes later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Transient(_) | Self::Unknown { .. } | Self::InsufficientFunds => true,
@@ -127,28 +126,18 @@ impl BroadcastOutcome {
         }
     }
 
-    /// A short stable word for metrics and tables.
+    /// A stable name for metrics and tables.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::Accepted => "accepted",
-            Self::AlreadyKnown => "already_known",
-            Self::Duplicate => "duplicate",
-            Self::NonceTooLow => "nonce_too_low",
-            Self::Expired => "expired",
             Self::Underpriced(Pricing::Replacement) => "replacement_underpriced",
-            Self::Underpriced(Pricing::Pool) => "underpriced",
-            Self::InsufficientFunds => "insufficient_funds",
-            Self::GasLimit { .. } => "gas_limit",
-            Self::Rejected { .. } => "rejected",
-            Self::Transient(_) => "transient",
-            Self::Unknown { .. } => "unknown",
+            other => other.into(),
         }
     }
 
-    /// Which answer speaks for all nodes: the lowest rank does.
+    /// The answer with the lowest rank stands for all nodes.
     ///
-    /// Certain presence first; then what the chain or pool says about the nonce; then doubt, which outranks every
-    /// refusal: while one node may have taken the bytes, nobody may act as if all had refused them.
+    /// Certain presence comes first, then what the chain or pool says about the nonce, then doubt. Doubt comes before every
+    /// refusal, because nobody may act as if all nodes had refused the bytes while one may have accepted them.
     fn rank(&self) -> u8 {
         match self {
             Self::Accepted => 0,
@@ -188,7 +177,7 @@ impl fmt::Display for BroadcastOutcome {
 /// What all nodes answered to one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Computed from the bytes, never taken from a node's answer.
+    /// Computed from the bytes, never taken from the answer of a node.
     pub hash: TxHash,
     pub nodes: Vec<(NodeName, BroadcastOutcome)>,
     pub merged: BroadcastOutcome,

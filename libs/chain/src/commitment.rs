@@ -1,12 +1,11 @@
-//! What signed bytes commit to, whoever hands them over: their hash, who signed, and what can close them. Nobody needs to be
-//! believed about any of it.
+//! What signed bytes commit to: their hash, their sender, and what can close them. All of it is computed from the bytes, so that
+//! the service which passes them on need not be trusted.
 
 use types::{Address, AddressFormat, TxHash};
 
 use crate::edge::SignedError;
 use crate::{evm, tron};
 
-/// What is read off signed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commitment {
     pub hash: TxHash,
@@ -14,7 +13,6 @@ pub struct Commitment {
     pub bound: Bound,
 }
 
-/// What the bytes are bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     Nonce {

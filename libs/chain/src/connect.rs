@@ -1,4 +1,4 @@
-//! The edge of a chain from its settings: the one place that knows which adapter speaks for which kind of chain.
+//! The [`ChainEdge`] of a chain from its settings. This is the one place that knows the adapter of each family of chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,31 +22,30 @@ pub struct Settings {
     pub nodes: Vec<NodeConfig>,
     /// Blocks on top after which a block is final; none for the chain's own finality. TRON has no other.
     pub depth: Option<u64>,
-    /// Bounds each answer of a node.
+    /// For each answer of a node.
     pub timeout: Duration,
-    /// For whoever prices and signs.
     pub caps: Caps,
 }
 
-/// What may be paid, and for how long what is signed may be included.
+/// Limits of what may be paid, and how long a signed transaction may be included.
 #[derive(Debug, Clone)]
 pub struct Caps {
     /// Whether gas is priced by EIP-1559.
     pub dynamic_fees: bool,
-    /// Most for one unit of gas or energy.
+    /// The most that is paid for one unit of gas or energy.
     pub max_unit_price: RawAmount,
     /// On chains where a transaction expires.
     pub window: Option<Duration>,
 }
 
 impl Default for Caps {
-    /// For readers: nothing is priced with these.
+    /// For services that only read and price nothing.
     fn default() -> Self {
         Self { dynamic_fees: true, max_unit_price: RawAmount::MAX, window: None }
     }
 }
 
-/// Builds the edge. Nodes are first asked when they are first needed.
+/// Does no I/O: nodes are first asked when they are first needed.
 pub fn connect(settings: Settings) -> Result<Arc<dyn ChainEdge>, ConfigError> {
     match settings.kind {
         AddressFormat::Evm => Ok(Arc::new(EvmChain::new(evm(settings))?)),

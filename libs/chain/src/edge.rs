@@ -1,27 +1,28 @@
-//! The chain-neutral surface: what execution and confirmation ask of any chain.
+//! The interface that is the same for every chain: what execution and confirmation ask of it.
 //!
-//! One protocol, two kinds of chain. On both an attempt is tied to a [`Binding`] before it is signed, and the binding
-//! is what keeps two attempts of one job from both landing:
+//! There is one protocol for all families of chain. An attempt gets a [`Binding`] before it is signed, and the binding keeps two
+//! attempts of one job from both landing:
 //!
-//! - EVM: the sender's nonce. Attempts at one nonce may be signed many times (fee bumps, a cancellation): at most one
-//!   is ever mined. The binding ends when a transaction is *final* at that nonce.
-//! - TRON: reference block and expiration. There is nothing that makes two signatures exclude each other, so there is
-//!   one signature per binding; it ends when the expiration is behind a *solid* block and the id is absent up to it.
+//! - EVM: the nonce of the sender. Transactions with one nonce may be signed many times (fee bumps, a cancellation), because at
+//!   most one of them is ever mined. The binding ends when a transaction is *final* at that nonce.
+//! - TRON: reference block and expiration. Two signatures do not exclude each other there, so there is one signature per
+//!   binding. The binding ends when a *solid* block is beyond the expiration and no block up to there has the transaction.
 //!
-//! Execution's write-ahead protocol with it, for each attempt:
+//! Execution uses it as follows for each attempt:
 //!
-//! 1. [`ChainEdge::quotes`] prices the actions; [`ChainEdge::anchor`] says what the chain offers to bind to. Both
-//!    before the database transaction that reserves. On EVM the nonce comes from the wallet's lane (`crate::lane`),
-//!    for which the anchor is the input; on TRON the anchor's window is the binding.
-//! 2. The signer returns bytes; [`ChainEdge::check_signed`] compares them with the [`Plan`], field by field, and
-//!    gives the hash. Bytes and hash are persisted.
+//! 1. [`ChainEdge::quotes`] prices the actions, and [`ChainEdge::anchor`] says what the attempt can bind to. Both happen before
+//!    the database transaction that reserves. On EVM the nonce comes from the wallet's lane (`crate::lane`), which takes the
+//!    anchor as its input; on TRON the window of the anchor is the binding.
+//! 2. The signer returns bytes. [`ChainEdge::check_signed`] compares them with the [`Plan`], field by field, and returns their
+//!    hash. Execution stores bytes and hash.
 //! 3. [`ChainEdge::broadcast`] sends them to every node. `merged.advice()` says what may be done next.
-//! 4. After a crash, or when the answer was unknown: [`ChainEdge::lookup`] the hashes, send the same bytes again.
+//! 4. After a crash, or when the outcome is unknown, execution looks for the hashes with [`ChainEdge::lookup`] and sends the same
+//!    bytes again.
 //!
-//! Confirmation's loop with it: `crate::follow` brings a head ring to the tip and returns new blocks and reorgs;
-//! watched hashes that appear in them are candidates; [`ChainEdge::finalized`] says how far the chain is final;
-//! [`ChainEdge::settlements`] gives the standing of candidates as of that block; and for a binding that is used up
-//! without any of its hashes, [`ChainEdge::fate`] gives the positive evidence for a void verdict.
+//! Confirmation uses it as follows: `crate::follow` brings a head ring to the tip and returns new blocks and reorgs. Watched hashes
+//! that appear in them are candidates. [`ChainEdge::finalized`] says how far the chain is final, and [`ChainEdge::settlements`]
+//! gives the status of candidates as of that block. If a binding has ended without any of its hashes, [`ChainEdge::fate`] gives
+//! the positive evidence for a void verdict.
 //!
 //! Nothing here is a verdict: values say what nodes report. `TxStatus::NotSeen` in particular proves nothing.
 
@@ -35,23 +36,23 @@ use payment::{
 };
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
-use crate::agreement::Agreement;
 use crate::broadcast::Broadcast;
 use crate::error::{ChainError, QuoteError};
 use crate::heads::Head;
-use crate::lane::Sight;
+use crate::lane::NonceCounts;
 use crate::node::NodeHealth;
+use crate::node::agreement::Agreement;
 
-/// What the chain offers an attempt to bind to, now.
+/// What an attempt can bind to at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// Input for the sender's lane.
-    Nonce(Sight),
+    Nonce(NonceCounts),
     /// A final block, and the window that refers to it and begins at the time of the newest block.
     Window { block: BlockRef, window: Window },
 }
 
-/// Everything that determines the bytes to be signed.
+/// All that determines the bytes to be signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub action: Action,
@@ -72,22 +73,33 @@ pub enum SignedError {
     Plan { reason: String },
 }
 
+impl SignedError {
+    pub(crate) fn unless_equal<T: PartialEq + fmt::Debug>(
+        field: &'static str,
+        expected: &T,
+        found: &T,
+    ) -> Result<(), Self> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(Self::Mismatch { field, expected: format!("{expected:?}"), found: format!("{found:?}") })
+    }
+}
+
 impl From<Head> for BlockRef {
     fn from(head: Head) -> Self {
         Self { number: head.number, hash: head.hash }
     }
 }
 
-/// How much of a block is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Hashes of transactions: small, enough to find watched ones.
+    /// Hashes of transactions. They are small, and enough to find watched ones.
     Hashes,
-    /// Also who sent each and at which nonce, which shows foreign transactions of watched senders.
+    /// Also the sender and nonce of each, which shows foreign transactions of watched senders.
     Senders,
 }
 
-/// A transaction in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxRef {
     pub hash: TxHash,
@@ -101,7 +113,7 @@ pub struct Block {
     pub transactions: Vec<TxRef>,
 }
 
-/// Where a hash was seen, at best, over all nodes that answered.
+/// Where a hash was seen, over all nodes that answered; the most certain sighting counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// No node that answered has it. Proves nothing.
@@ -112,7 +124,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// The higher, the more a node has said.
+    /// A higher number says more.
     pub(crate) fn certainty(&self) -> u8 {
         match self {
             Self::Nowhere => 0,
@@ -145,10 +157,10 @@ pub struct Settlement {
     pub effect: EffectCheck,
 }
 
-/// Where a claimed transaction stands as of a given final block.
+/// The status of a claimed transaction as of a given final block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TxStatus {
-    /// Unknown to the node. Proves nothing: see [`ChainEdge::fate`].
+    /// The node does not know it, which proves nothing: see [`ChainEdge::fate`].
     NotSeen,
     /// In the pool, or in a block above the given one.
     NotFinal,
@@ -156,34 +168,34 @@ pub enum TxStatus {
     Settled(Settlement),
 }
 
-/// Asks what became of a binding.
+/// The question what became of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FateQuestion {
     pub closing: Closing,
-    /// Every hash ever signed under the binding.
+    /// Every hash that was ever signed under the binding.
     pub ours: Vec<TxHash>,
     /// A final block; the answer is as of it.
     pub asof: Head,
-    /// A block at which the binding was certainly still open, where the search begins; of a window, the block it refers to.
+    /// A block at which the binding was certainly still open. The search begins there; for a window it is the block that the
+    /// window refers to.
     pub since: u64,
 }
 
 /// What became of a binding as of a final block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Something signed under it can still land.
+    /// A transaction that was signed under it can still land.
     Open,
     /// One of our hashes is in a canonical block at or below the given one.
     Ours { hash: TxHash, block: BlockRef },
-    /// Another transaction is: nothing of ours can land any more.
+    /// Another transaction is in such a block, so nothing of ours can land any more.
     Foreign { hash: TxHash, block: BlockRef },
-    /// The window closed without it. `closing` is the first final block at or beyond its end, and `shown` a digest of all
-    /// transactions from where the search began up to there: nodes that speak of another stretch of the chain, or of which
-    /// one left a transaction out, do not agree.
+    /// The window closed without it. `closing` is the first final block at or beyond its end. `shown` is a digest of all
+    /// transactions from the start of the search up to there, so that nodes do not agree if they searched different blocks or
+    /// if one of them left a transaction out.
     Expired { closing: BlockRef, shown: [u8; 32] },
 }
 
-/// Whose balance of what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BalanceOf {
     pub holder: Address,
@@ -199,13 +211,12 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
 
     fn binding_kind(&self) -> BindingKind;
 
-    /// What an attempt of this sender can bind to.
     async fn anchor(&self, sender: &Address) -> Result<Anchor, ChainError>;
 
-    /// Prices actions from the node's history, within the chain's configured caps, in as few requests as possible; in
-    /// the order asked. A price above a cap, a call that would revert and a wallet that cannot pay amount and fee are
-    /// refusals that name themselves. Nothing was signed yet, so such a job can wait without a binding. Each action is
-    /// judged by itself: what else its wallet has promised is the caller's to reserve.
+    /// Prices actions within the configured caps, in as few requests as possible, and returns the quotes in the order of the
+    /// actions. A price above a cap, a call that would revert and a wallet that cannot pay amount and fee have errors of their
+    /// own. Nothing is signed yet, so such a job can wait without a binding. Each action is priced by itself: reserving what
+    /// else its wallet has to pay is the work of the caller.
     async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Quote, QuoteError>>;
 
     /// [`Self::quotes`] for one action.
@@ -216,42 +227,41 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
         }
     }
 
-    /// The next price for another attempt at the same binding: at least the chain's replacement step above
-    /// `previous`, and no less than `market` when that is known. `None` when the cap is reached or the chain has no
-    /// replacements.
+    /// The price of the next attempt with the same binding: at least the chain's replacement step above `previous`, and not
+    /// less than `market` if that is known. `None` if the cap is reached or the chain has no replacements.
     fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Quote>;
 
-    /// Compares what the signer returned with what was planned and gives the hash of the bytes. No I/O.
+    /// Compares what the signer returned with the plan and returns the hash of the bytes. It does no I/O.
     fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError>;
 
-    /// Sends each of these to every node, in the given order, in as few requests as the nodes take. One result for
-    /// each, in the same order; never an error, because "nobody answered" is an outcome too. Sending the same bytes
-    /// again is always safe. Only bytes that are already persisted may be passed.
+    /// Sends each of these to every node, in the given order, in as few requests as the nodes accept. There is one result for
+    /// each and never an error, because "nobody answered" is an outcome too. Sending the same bytes again is always safe. Only
+    /// bytes that are already stored may be passed.
     async fn broadcast(&self, raw: &[Vec<u8>]) -> Vec<Broadcast>;
 
-    /// Where these hashes were seen, over all nodes. For reconciliation after a crash or an unknown answer.
+    /// Where these hashes were seen, over all nodes. Execution uses it after a crash or an unknown outcome.
     async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError>;
 
-    /// The tip, from the preferred node that does not lag. Per node it never goes back in number.
+    /// The tip, from the preferred node that does not lag. The tip of one node never goes back in number.
     async fn head(&self) -> Result<Head, ChainError>;
 
     /// The highest block that enough nodes call final, by the chain's configured rule.
     async fn finalized(&self) -> Result<Agreement<Head>, ChainError>;
 
-    /// Canonical blocks of these numbers, ascending, from one node. Shorter than asked when the node ends earlier.
+    /// Canonical blocks of these numbers, ascending, from one node. The list is shorter if the node does not have them all.
     async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError>;
 
-    /// Where each claim stands as of a final block, as each node tells it; in the order of the claims.
+    /// The status of each claim as of a final block, over all nodes, in the order of the claims.
     async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>>;
 
-    /// What became of a binding as of a final block. `Foreign` and `Expired`, agreed, are the only grounds on which a
-    /// job may be given another binding or be called failed.
+    /// What became of a binding as of a final block. Only if nodes agree on `Foreign` or `Expired` may a job get another
+    /// binding or be called failed.
     async fn fate(&self, question: &FateQuestion) -> Agreement<Fate>;
 
-    /// Balances in the latest state, in the order asked. `None` where a token's contract gave no number.
+    /// Balances in the latest state, in the order of the question. `None` where the contract of a token gave no number.
     async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError>;
 
-    /// Each node's health as last seen. No I/O.
+    /// The health of each node as last seen. It does no I/O.
     fn nodes(&self) -> Vec<NodeHealth>;
 
     /// Asks every node for its head and reports their health afterwards.

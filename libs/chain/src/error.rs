@@ -1,12 +1,13 @@
-//! What can go wrong when a node is asked something.
+//! What can go wrong when a node is asked something: [`NodeError`] (one node, one question), [`ChainError`] (a question to all nodes
+//! of a chain) and [`QuoteError`] (no price).
 //!
-//! Owns [`NodeError`] (one node, one question), [`ChainError`] (a question put to all nodes of a chain) and
-//! [`QuoteError`] (a price that cannot be given). Never decides what a refused transaction means: that is
-//! `evm::classify` and `tron::classify`. Addresses of nodes carry API keys, so no error here ever holds a URL.
+//! What a refused transaction means is decided in `evm::classify` and `tron::classify`. Addresses of nodes contain API keys, so no
+//! error here contains a URL.
 
 use types::{Address, ChainName};
 
 use crate::node::NodeName;
+use crate::node::text::shorten;
 
 /// A JSON-RPC error object, as the node wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +25,7 @@ pub enum NodeError {
     /// The connection could not be opened: nothing was sent.
     #[error("node cannot be reached: {reason}")]
     Unreachable { reason: String },
-    /// No whole answer in time; the node may have acted on the question all the same.
+    /// There was no complete answer in time. The node may have acted on the question nevertheless.
     #[error("node did not answer within {after_ms} ms")]
     Timeout { after_ms: u64 },
     /// The connection broke after the question was sent.
@@ -36,18 +37,23 @@ pub enum NodeError {
     Malformed { reason: String },
     #[error(transparent)]
     Rpc(#[from] RpcFault),
-    /// The node says itself that it does not answer this now: it limits its callers, or keeps no such history.
+    /// The node says that it does not answer this now: it limits its callers, or does not keep such history.
     #[error("node does not answer this: {reason}")]
     Declined { reason: String },
     #[error("node belongs to chain {found}, expected chain {expected}")]
     WrongChain { expected: String, found: String },
-    /// The node failed several times in a row and is left alone for a while.
-    #[error("node is resting after {failures} failures")]
+    /// The node failed several times in a row and is not asked for a while.
+    #[error("node is paused after {failures} failures")]
     Resting { failures: u32 },
 }
 
 impl NodeError {
-    /// Whether the same question may well be answered a moment later.
+    /// An answer that cannot be read. What nodes wrote may be quoted in the reason.
+    pub(crate) fn malformed(reason: impl AsRef<str>) -> Self {
+        Self::Malformed { reason: shorten(reason.as_ref()) }
+    }
+
+    /// Whether the same question may be answered a moment later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -104,7 +110,7 @@ fn list(tried: &[(NodeName, NodeError)]) -> String {
     tried.iter().map(|(node, error)| format!("{node}: {error}")).collect::<Vec<_>>().join("; ")
 }
 
-/// The market asks more than the cap allows.
+/// The price of the market is above the cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the chain asks {needed} per gas, the cap is {cap}")]
 pub struct AboveCap {
@@ -112,7 +118,7 @@ pub struct AboveCap {
     pub cap: u128,
 }
 
-/// Why there is no price. Nothing was signed or bound.
+/// Why there is no price. Nothing was signed or bound yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
     #[error(transparent)]
@@ -130,7 +136,7 @@ pub enum QuoteError {
 }
 
 impl QuoteError {
-    /// Whether waiting may help without anybody acting.
+    /// Whether waiting may help although nobody does anything.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::AboveCap(_) | Self::InsufficientFunds { .. } => true,
@@ -140,7 +146,6 @@ impl QuoteError {
     }
 }
 
-/// A node set that cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error("a chain needs at least one node")]

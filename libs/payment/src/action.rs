@@ -4,12 +4,13 @@ use types::Address;
 use crate::{Effect, Transfer};
 
 /// What a transaction is meant to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Action {
     Pay(Transfer),
-    /// Occupies a nonce with a transfer of nothing to the sender itself. It fills gaps and closes the nonce of a job that is
-    /// given up; chains without nonces have no such thing.
+    /// Uses a nonce for a transfer of nothing to the sender itself. It fills gaps and closes the nonce of a job that is given up.
+    /// Chains without nonces have no cancellations.
     Cancel {
         sender: Address,
     },
@@ -47,10 +48,6 @@ impl Action {
     }
 
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Pay(_) => "pay",
-            Self::Cancel { .. } => "cancel",
-            Self::Call(_) => "call",
-        }
+        self.into()
     }
 }

@@ -8,7 +8,7 @@ pub struct BlockRef {
     pub hash: TxHash,
 }
 
-/// What a transaction with a window carries of the block it refers to: the end of its number and the middle of its id.
+/// How a transaction with a window refers to a block: the end of its number and the middle of its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockReference {
     pub number_end: [u8; 2],
@@ -21,17 +21,17 @@ pub struct Window {
     pub reference: BlockReference,
     /// In block time.
     pub expiration_ms: u64,
-    /// Signed too. Two payments of one amount to one receiver in one window differ by it alone: with the same value they would
-    /// be one transaction, and only one of them would be paid.
+    /// It is signed too. Two payments of one amount to one receiver in one window differ only in this value: with the same value
+    /// they would be one transaction, and only one of them would be paid.
     pub made_ms: u64,
 }
 
 /// How a chain keeps two attempts of one job from both landing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BindingKind {
-    /// Sequence numbers of each sender: lanes, fee bumps and cancellations exist.
+    /// Each sender has sequence numbers: there are lanes, fee bumps and cancellations.
     Nonce,
-    /// A time window: one signature, sent again unchanged until it expires.
+    /// A time window: there is one signature, which is sent again unchanged until it expires.
     Window,
 }
 
@@ -57,7 +57,7 @@ impl Binding {
         }
     }
 
-    /// What has to be seen for the binding to be used up.
+    /// What must be seen on chain for the binding to be used up.
     pub fn closing(&self) -> Closing {
         match self {
             Self::Nonce { sender, nonce } => Closing::Nonce { sender: *sender, nonce: *nonce },
@@ -66,7 +66,7 @@ impl Binding {
     }
 }
 
-/// What ends a binding: all that is needed to find out whether it has ended.
+/// What ends a binding; this is all that is needed to find out whether it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Closing {
     /// A final transaction at this nonce.

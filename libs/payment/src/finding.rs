@@ -3,14 +3,14 @@ use serde::{Deserialize, Serialize};
 use types::{JobId, RawAmount, TxHash};
 use uuid::Uuid;
 
-/// What was paid for inclusion, read off the receipt.
+/// What was paid for inclusion, as the receipt shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Gas, or energy where the chain counts that.
     pub units: u64,
     /// In the chain's smallest unit.
     pub unit_price: u128,
-    /// All that was taken.
+    /// The whole fee.
     pub fee: RawAmount,
 }
 
@@ -19,12 +19,12 @@ pub struct Cost {
 pub struct Inclusion {
     pub tx: TxHash,
     pub block_number: u64,
-    /// `None` in verdicts of a release that did not say it.
+    /// `None` in verdicts of an older release, which did not have it.
     pub block_hash: Option<TxHash>,
     pub cost: Cost,
 }
 
-/// Confirmation's signed word that these transactions can never pay. The signer asks for it before it signs for the same
+/// Confirmation's signed statement that these transactions can never pay. The signer requires it before it signs for the same
 /// payment under another binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoidProof {
@@ -36,12 +36,12 @@ pub struct VoidProof {
 }
 
 /// What confirmation proved about a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Finding {
     /// Final, and the effect was seen.
     Settled(Inclusion),
-    /// Final without the expected effect. The proof is missing where value moved, or where what was signed rests on
-    /// somebody's word.
+    /// Final without the expected effect. There is no proof if value moved, or if confirmation did not get the signed bytes.
     Reverted {
         inclusion: Inclusion,
         reason: String,
@@ -63,15 +63,7 @@ pub enum Finding {
 
 impl Finding {
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Settled(_) => "settled",
-            Self::Reverted { .. } => "reverted",
-            Self::Void { .. } => "void",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Stuck { .. } => "stuck",
-            Self::Reopened { .. } => "reopened",
-            Self::Contradicted { .. } => "contradicted",
-        }
+        self.into()
     }
 
     /// The final transaction it rests on.

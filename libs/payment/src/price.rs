@@ -25,7 +25,7 @@ impl GasFee {
         }
     }
 
-    /// What goes to whoever includes it, at most. A legacy price has no part of its own for that: it is all of it.
+    /// The most that the block producer gets for one unit of gas. A legacy price goes to the producer as a whole.
     pub fn tip(&self) -> u128 {
         match self {
             Self::Dynamic { max_priority, .. } => *max_priority,
@@ -35,7 +35,7 @@ impl GasFee {
 
     /// The most this much gas can cost.
     pub fn cost(&self, gas: u64) -> RawAmount {
-        // 64 and 128 bits multiply into 192.
+        // The product of 64 and 128 bits has at most 192 bits.
         RawAmount::from_u256(U256::from(gas) * U256::from(self.ceiling()))
     }
 }
@@ -48,13 +48,13 @@ pub enum Price {
         limit: u64,
         fee: GasFee,
     },
-    /// The most a contract call may burn. It bounds neither the price of the bytes nor the opening of the receiver's account.
+    /// The most that a contract call may burn. It does not limit the price of the bytes or of opening the receiver's account.
     FeeLimit {
         sun: u64,
     },
 }
 
-/// A price, and the most that is taken from the sender in the chain's own coin besides the amount itself.
+/// A price, and the most that is taken from the sender in the chain's own coin in addition to the amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quote {
     pub price: Price,

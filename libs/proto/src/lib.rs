@@ -1,17 +1,16 @@
-//! Generated code of the gRPC contracts, and what can be read off them.
+//! Generated code of the gRPC contracts, and what is derived from them.
 //!
-//! Owns: the modules generated from `proto/bursar/<context>/v1`, the encoded descriptors that reflection serves, the
-//! access option of each method, conversions of the well-known time types, and the conversions of `libs/payment`.
-//! Never: business rules, I/O, hand-written messages.
+//! This crate has the modules generated from `proto/bursar/<context>/v1`, the encoded descriptors that reflection serves, the access
+//! option of each method, and the conversions of the well-known time types and of `libs/payment`. It has no business rules, no I/O
+//! and no hand-written messages.
 
 pub mod access;
 pub mod payment;
 pub mod time;
 
-/// Every Bursar file and all that they import, encoded. Reflection serves this; the access option is read from it.
+/// Every Bursar file and its imports, encoded. Reflection serves this, and the access option is read from it.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// Generated modules. Lints of ours are not meant for generated code.
 macro_rules! contract {
     ($context:ident, $package:literal) => {
         #[allow(

@@ -1,24 +1,22 @@
-//! Conversions between the wire's time types and ours.
+//! Conversions between the time types of protobuf and chrono.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use prost_types::{Duration, Timestamp};
 
-/// A time on the wire outside the years 1 to 9999.
+/// A time outside the years 1 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("time out of range")]
 pub struct OutOfRange;
 
-/// What `google.protobuf.Timestamp` allows, in seconds since 1970. No database of ours holds all that a calendar does.
+/// The range of `google.protobuf.Timestamp` in seconds since 1970.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// To the wire.
 pub fn timestamp(at: DateTime<Utc>) -> Timestamp {
-    // Leap seconds make the subsecond part reach two seconds; the wire allows one.
+    // In a leap second the nanoseconds reach two seconds; protobuf allows one.
     let nanos = at.timestamp_subsec_nanos().min(999_999_999);
     Timestamp { seconds: at.timestamp(), nanos: i32::try_from(nanos).unwrap_or(999_999_999) }
 }
 
-/// From the wire.
 pub fn datetime(at: &Timestamp) -> Result<DateTime<Utc>, OutOfRange> {
     let nanos = u32::try_from(at.nanos).map_err(|_| OutOfRange)?;
     if nanos > 999_999_999 || !SECONDS.contains(&at.seconds) {
@@ -27,14 +25,13 @@ pub fn datetime(at: &Timestamp) -> Result<DateTime<Utc>, OutOfRange> {
     DateTime::from_timestamp(at.seconds, nanos).ok_or(OutOfRange)
 }
 
-/// To the wire.
 pub fn duration(span: TimeDelta) -> Duration {
     Duration { seconds: span.num_seconds(), nanos: span.subsec_nanos() }
 }
 
-/// From the wire; negative spans are refused, since no field of ours means one.
+/// Negative spans are refused, because no field of ours is one.
 pub fn span(span: &Duration) -> Result<std::time::Duration, OutOfRange> {
-    // Not by `TryFrom` of prost-types: it negates a negative duration for its error, and panics on the smallest one.
+    // `TryFrom` of prost-types is not used, because it panics on the smallest negative duration.
     let span = span.normalized();
     let seconds = u64::try_from(span.seconds).map_err(|_| OutOfRange)?;
     let nanos = u32::try_from(span.nanos).map_err(|_| OutOfRange)?;

@@ -1,8 +1,8 @@
-//! When to try again: `2^n x base`, capped, and for how many tries.
+//! Retry schedules: `2^n x base`, capped, for a number of tries.
 //!
-//! Exact and without jitter, so that an operator can compute the next try from the row. Knows no clock: callers add
-//! the delay to the database's time. Saturates instead of overflowing, so a wrong counter can delay a job but never
-//! panic the worker or make it due at once.
+//! Delays have no jitter, so that an operator can compute the next try from the row. There is no clock here: callers add the
+//! delay to the time of the database. Delays saturate instead of overflowing, so that a wrong counter can delay a job but never
+//! panics the worker or makes the job due at once.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ impl Backoff {
     pub const CONSOLIDATION: Self =
         Self { base: Duration::from_secs(30), cap: Some(Duration::from_secs(15 * 60)), max_tries: 8 };
 
-    /// The wait when `n` retries were counted: `2^n x base`, at most the cap.
+    /// The delay after `n` retries: `2^n x base`, at most the cap.
     pub fn delay(&self, n: u32) -> Duration {
         let grown = times_power_of_two(self.base, n);
         self.cap.map_or(grown, |cap| grown.min(cap))
     }
 
-    /// Whether a job tried this often is given up.
+    /// Whether a job that was tried this often is given up.
     pub const fn exhausted(&self, tries: u32) -> bool {
         tries >= self.max_tries
     }

@@ -1,9 +1,8 @@
-//! Typed ids: one type per noun over a UUID, so that a job's id cannot be passed where a wallet's is wanted.
+//! Typed ids: one type per noun over a UUID, so that a job's id cannot be passed where a wallet's id is wanted.
 //!
-//! New ids are UUIDv7: they sort by creation time, which keeps index pages warm. Ids made elsewhere may be of any
-//! version. The text form is the hyphenated one and nothing else (no braces, no `urn:uuid:`, no bare hex): two
-//! spellings of one id would be two idempotency keys to anything that compares text. Letters may be of either case
-//! on the way in and are lower case on the way out.
+//! New ids are UUIDv7: they sort by creation time, so that inserts touch few index pages. Ids made elsewhere may be of any version.
+//! The only text form is the hyphenated one (no braces, no `urn:uuid:`, no bare hex), because two spellings of one id would be two
+//! idempotency keys to code that compares text. Parsing accepts both cases; `Display` writes lower case.
 
 use uuid::Uuid;
 
@@ -13,7 +12,7 @@ use crate::text::excerpt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a {kind}: expected a hyphenated uuid")]
 pub struct IdError {
-    /// Which id was wanted, in words: `withdrawal id`.
+    /// The kind of id that was expected, for example `withdrawal id`.
     pub kind: &'static str,
     /// The beginning of what was refused.
     pub text: String,
@@ -32,7 +31,7 @@ macro_rules! typed_id {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name($crate::__private::uuid::Uuid);
 
-        // No `Default`: an id that names nothing must not appear by leaving a field out.
+        // There is no `Default`: leaving a field out must not create an id that names nothing.
         #[allow(clippy::new_without_default, reason = "each call gives another id, which is no default")]
         impl $name {
             /// A fresh UUIDv7.

@@ -1,10 +1,10 @@
-//! The values every part of Bursar speaks in: ids, amounts, names, addresses, transaction hashes, priorities,
-//! retry schedules, the digest approvers sign, and the entries of the signer's audit log.
+//! The values that all parts of Bursar share: ids, amounts, names, addresses, transaction hashes, priorities, retry schedules, the
+//! digest that approvers sign, and the entries of the signer's audit log.
 //!
-//! Text is parsed here once, at the edge; past that point a value of one of these types is known to be well formed.
+//! Text is parsed into these types once, where it enters a service; a value of one of these types is well formed.
 //!
-//! Invariants, as absences: no I/O, no async, no clock, no floating point, and no parser that trims, guesses or
-//! repairs what it was given. What `Display` writes is the canonical form, and parsing it gives the same value back.
+//! What is not here: I/O, async, a clock, floating point, and parsers that trim, guess or repair. `Display` writes the canonical
+//! form, and parsing it gives the same value back.
 
 mod inline;
 mod text;
@@ -29,7 +29,7 @@ pub use payment::{DigestError, MOST_APPROVALS, Payment, PaymentDigest, approval_
 pub use priority::{Priority, PriorityError};
 pub use tx_hash::{TxHash, TxHashError};
 
-/// What the exported `typed_id!` expands to; not an interface of its own.
+/// Used by the expansion of `typed_id!`; not an interface of its own.
 #[doc(hidden)]
 pub mod __private {
     pub use serde;

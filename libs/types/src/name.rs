@@ -1,6 +1,6 @@
 //! The natural keys of the catalogue: chain names (`bsc`, `tron`) and asset symbols (`BNB`, `USDT`).
 //!
-//! Each has one spelling. Chain names are lower case, asset symbols upper case, both plain ASCII: two names that
+//! Each has one spelling. Chain names are lower case, asset symbols upper case, and both are plain ASCII, because two names that
 //! look alike must not be two assets. Nothing here knows which chains or assets exist.
 
 use std::borrow::Borrow;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::text::serde_as_text;
 
-/// Longest name, in bytes; the tables repeat it.
+/// In bytes; the tables repeat it.
 pub const MAX_NAME_LEN: usize = 32;
 
 /// Why a text is not a name.
@@ -75,7 +75,7 @@ fn check(rule: &Rule, text: &str) -> Result<(), NameError> {
 macro_rules! name {
     ($(#[$meta:meta])* $name:ident, $rule:expr, $expecting:literal) => {
         $(#[$meta])*
-        // Shared, because jobs, watches and metric labels clone it all the time.
+        // Reference-counted, because jobs, watches and metric labels clone it all the time.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 

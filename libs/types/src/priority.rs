@@ -1,8 +1,5 @@
-//! How urgent a job is. The tables keep the rank, a number, because the words do not sort: as text, `normal` comes
-//! after `high`. The ranks are stored data and never change meaning.
-
-use std::fmt;
-use std::str::FromStr;
+//! How urgent a job is. The tables store the rank, a number, because the names do not sort: as text, `normal` comes after
+//! `high`. Ranks are stored data and never change their meaning.
 
 use crate::text::{excerpt, serde_as_text};
 
@@ -15,63 +12,51 @@ pub enum PriorityError {
     UnknownRank(i16),
 }
 
-/// Ordered: `Low < Normal < High < Urgent`, as their ranks are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+impl PriorityError {
+    fn unknown_name(text: &str) -> Self {
+        Self::UnknownName(excerpt(text))
+    }
+}
+
+/// Ordered by rank: `Low < Normal < High < Urgent`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::FromRepr,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "snake_case", parse_err_ty = PriorityError, parse_err_fn = PriorityError::unknown_name)]
+#[repr(i16)]
 pub enum Priority {
-    Low,
+    Low = 0,
     #[default]
-    Normal,
-    High,
-    Urgent,
+    Normal = 1,
+    High = 2,
+    Urgent = 3,
 }
 
 impl Priority {
-    pub const ALL: [Self; 4] = [Self::Low, Self::Normal, Self::High, Self::Urgent];
-
-    /// What the tables keep; `ORDER BY rank DESC` serves the most urgent first.
+    /// What the tables store; `ORDER BY rank DESC` serves the most urgent first.
     pub const fn rank(self) -> i16 {
-        match self {
-            Self::Low => 0,
-            Self::Normal => 1,
-            Self::High => 2,
-            Self::Urgent => 3,
-        }
+        self as i16
     }
 
-    pub const fn from_rank(rank: i16) -> Result<Self, PriorityError> {
-        match rank {
-            0 => Ok(Self::Low),
-            1 => Ok(Self::Normal),
-            2 => Ok(Self::High),
-            3 => Ok(Self::Urgent),
-            other => Err(PriorityError::UnknownRank(other)),
-        }
+    pub fn from_rank(rank: i16) -> Result<Self, PriorityError> {
+        Self::from_repr(rank).ok_or(PriorityError::UnknownRank(rank))
     }
 
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-            Self::Urgent => "urgent",
-        }
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Priority {
-    type Err = PriorityError;
-
-    fn from_str(text: &str) -> Result<Self, PriorityError> {
-        Self::ALL
-            .into_iter()
-            .find(|priority| priority.as_str() == text)
-            .ok_or_else(|| PriorityError::UnknownName(excerpt(text)))
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -79,18 +64,20 @@ serde_as_text!(Priority, "low, normal, high or urgent");
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
     fn rank_order_is_urgency_order() {
-        for pair in Priority::ALL.windows(2) {
+        for pair in Priority::VARIANTS.windows(2) {
             assert!(pair[0] < pair[1] && pair[0].rank() < pair[1].rank());
         }
     }
 
     #[test]
     fn names_and_ranks_read_back() {
-        for priority in Priority::ALL {
+        for &priority in Priority::VARIANTS {
             assert_eq!(Priority::from_rank(priority.rank()), Ok(priority));
             assert_eq!(priority.to_string().parse(), Ok(priority));
             let json = serde_json::to_string(&priority).unwrap();

@@ -1,8 +1,7 @@
-//! What the text forms of this crate share: quoting refused input in an error, and serde through `Display` and
-//! `FromStr`. Owns no type of its own.
+//! Quoting refused input in an error, and serde through `Display` and `FromStr`.
 //!
-//! Invariant: an error never carries more than [`EXCERPT_CHARS`] characters of what it refused, so that a hostile
-//! request cannot fill the logs.
+//! Invariant: an error never contains more than [`EXCERPT_CHARS`] characters of what was refused, so that a hostile request cannot
+//! fill the logs.
 
 /// How much of a refused text an error repeats.
 pub(crate) const EXCERPT_CHARS: usize = 64;
@@ -15,8 +14,8 @@ pub(crate) fn excerpt(text: &str) -> String {
     }
 }
 
-/// Serde as the canonical text. A number in JSON is refused on purpose: a reader that goes through a double has
-/// already lost digits by the time it gets here.
+/// Serde as the canonical text. A number in JSON is refused on purpose, because a reader that goes through a double loses digits
+/// before they get here.
 macro_rules! serde_as_text {
     ($type:ty, $expecting:literal) => {
         impl serde::Serialize for $type {

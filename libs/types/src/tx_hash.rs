@@ -1,7 +1,7 @@
 //! Transaction hashes: 32 bytes, written as 64 hex digits. EVM nodes write them with `0x`, TRON nodes without; both
 //! are read, and both are the same hash.
 //!
-//! Never says whether such a transaction exists.
+//! A hash says nothing about whether such a transaction exists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ impl TxHash {
         hex::encode(self.0)
     }
 
-    /// As the nodes and explorers of such a chain write it, for whoever takes it there.
+    /// As the nodes and explorers of a chain of this family write it.
     pub fn in_format(&self, format: AddressFormat) -> String {
         (format.family().write_tx)(self)
     }
@@ -43,8 +43,9 @@ impl TxHash {
         &self.0
     }
 
-    pub const fn as_b256(&self) -> B256 {
-        B256::new(self.0)
+    /// For chains whose ids have 32 bytes. `None` for an id of another length.
+    pub fn as_b256(&self) -> Option<B256> {
+        B256::try_from(self.as_bytes().as_slice()).ok()
     }
 }
 
@@ -57,12 +58,6 @@ impl From<[u8; 32]> for TxHash {
 impl From<B256> for TxHash {
     fn from(hash: B256) -> Self {
         Self(hash.0)
-    }
-}
-
-impl From<TxHash> for B256 {
-    fn from(hash: TxHash) -> Self {
-        Self::new(hash.0)
     }
 }
 
@@ -111,7 +106,7 @@ mod tests {
         assert_eq!(bare.bare(), BARE);
         assert_eq!(bare.in_format(AddressFormat::Tron), BARE);
         assert_eq!(bare.in_format(AddressFormat::Evm), format!("0x{BARE}"));
-        assert_eq!(TxHash::from(bare.as_b256()), bare);
+        assert_eq!(bare.as_b256().map(TxHash::from), Some(bare));
         let json = serde_json::to_string(&bare).unwrap();
         assert_eq!(serde_json::from_str::<TxHash>(&json).unwrap(), bare);
     }

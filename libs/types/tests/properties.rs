@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn hashes_read_back(bytes in any::<[u8; 32]>()) {
-        let hash = TxHash(bytes);
+        let hash = TxHash::from_array(bytes);
         prop_assert_eq!(hash.to_string().parse(), Ok(hash));
         prop_assert_eq!(hash.bare().parse(), Ok(hash));
     }

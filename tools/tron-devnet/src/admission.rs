@@ -1,15 +1,14 @@
-//! What a node says to a broadcast: java-tron's checks in java-tron's order.
+//! How a node answers a broadcast: java-tron's checks in java-tron's order, with its codes and texts.
 //!
-//! Owns the order of checks and the code and text of each answer. Nothing but the network's pools changes
-//! here, and only after every check has passed.
+//! Only the pools change here, and only after every check has passed.
 
 use std::sync::Arc;
 
 use crate::crypto::recover;
-use crate::ledger::execute::{Moment, Refusal, execute};
+use crate::ledger::execute::{ExecutionContext, Refusal, execute};
 use crate::network::Network;
 use crate::node::Pooled;
-use crate::wire::{Call, SignedTx};
+use crate::wire::{Operation, SignedTx};
 
 const LARGEST_BYTES: i64 = 500 * 1024;
 const RESULT_ROOM_BYTES: i64 = 64;
@@ -27,14 +26,14 @@ pub enum Relay {
     Forget,
 }
 
-/// The node's answer; `code` is the name in java-tron's `response_code`.
+/// `code` is the name in java-tron's `response_code`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct BroadcastReply {
     pub code: &'static str,
     pub message: String,
 }
 
-impl Answer {
+impl BroadcastReply {
     pub fn success() -> Self {
         Self::new("SUCCESS", "")
     }
@@ -48,7 +47,7 @@ impl Answer {
     }
 }
 
-impl From<Refusal> for Answer {
+impl From<Refusal> for BroadcastReply {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Validate(text) => {
@@ -60,11 +59,10 @@ impl From<Refusal> for Answer {
 }
 
 impl Network {
-    /// Offers a transaction to a node.
-    pub fn broadcast(&mut self, node: usize, tx: SignedTx, relay: Relay) -> Answer {
+    pub fn broadcast(&mut self, node: usize, tx: SignedTx, relay: Relay) -> BroadcastReply {
         let tx = Arc::new(tx);
         let answer = match self.admit(node, &tx, true) {
-            Ok(()) => Answer::success(),
+            Ok(()) => BroadcastReply::success(),
             Err(answer) => answer,
         };
         if !answer.is_success() {
@@ -72,16 +70,16 @@ impl Network {
         }
         match relay {
             Relay::Everyone | Relay::Nobody => self.take_in(node, &tx),
-            // The check has spent the balance in the pending state; nothing stands behind that now.
+            // The check has spent the balance in the pending state, which must be computed again without this transaction.
             Relay::Forget => self.nodes[node].pending = None,
         }
         if relay == Relay::Everyone && !self.nodes[node].isolated {
-            // Another node may have brought it before.
+            // Another node may have relayed it before.
             if self.pool.iter().all(|known| known.id != tx.id) {
                 self.pool.push(Arc::clone(&tx));
             }
             for peer in 0..self.nodes.len() {
-                // A peer that refuses says so to nobody.
+                // The client does not learn that a peer refuses.
                 if peer != node && !self.nodes[peer].isolated && self.admit(peer, &tx, false).is_ok() {
                     self.take_in(peer, &tx);
                 }
@@ -96,7 +94,7 @@ impl Network {
         node.pool.push(Pooled { tx: Arc::clone(tx), since_ms });
     }
 
-    /// Notes that a client has offered this; whether one did within the last hour.
+    /// Records that a client sent this, and returns whether one did within the last hour.
     fn was_offered(&mut self, node: usize, tx: &SignedTx) -> bool {
         let node = &mut self.nodes[node];
         let now_ms = node.view(&self.chain).head().timestamp_ms;
@@ -108,18 +106,18 @@ impl Network {
         offered
     }
 
-    /// The checks in order. The last one executes upon the node's pending state, which keeps the effect.
-    fn admit(&mut self, number: usize, tx: &SignedTx, by_client: bool) -> Result<(), Answer> {
+    /// The checks in order. The last one executes on the pending state of the node, which keeps the effect.
+    fn admit(&mut self, number: usize, tx: &SignedTx, by_client: bool) -> Result<(), BroadcastReply> {
         let node = &self.nodes[number];
         if by_client && node.busy {
-            return Err(Answer::new("SERVER_BUSY", "Server busy."));
+            return Err(BroadcastReply::new("SERVER_BUSY", "Server busy."));
         }
         if by_client && node.disconnected {
-            return Err(Answer::new("NO_CONNECTION", "No connection."));
+            return Err(BroadcastReply::new("NO_CONNECTION", "No connection."));
         }
-        // Before anything is known of the transaction, so what was refused is called a duplicate too.
+        // This check comes before the transaction is read, so that a refused one is called a duplicate too.
         if by_client && node.seen_cache && self.was_offered(number, tx) {
-            return Err(Answer::new("DUP_TRANSACTION_ERROR", "Transaction already exists."));
+            return Err(BroadcastReply::new("DUP_TRANSACTION_ERROR", "Transaction already exists."));
         }
         let node = &self.nodes[number];
         let validate = |text: String| Err(Refusal::Validate(text).into());
@@ -135,35 +133,35 @@ impl Network {
         }
         let view = node.view(&self.chain);
         let head_ms = view.head().timestamp_ms;
-        let expired = || Err(Answer::new("TRANSACTION_EXPIRATION_ERROR", "Transaction expired"));
+        let expired = || Err(BroadcastReply::new("TRANSACTION_EXPIRATION_ERROR", "Transaction expired"));
         if tx.raw.expiration < head_ms + self.slot_ms {
             return expired();
         }
         check_signature(tx, call)
-            .map_err(|text| Answer::new("SIGERROR", format!("Validate signature error: {text}")))?;
+            .map_err(|text| BroadcastReply::new("SIGERROR", format!("Validate signature error: {text}")))?;
         if !view.knows_reference(&tx.raw.ref_block_bytes, &tx.raw.ref_block_hash) {
-            return Err(Answer::new("TAPOS_ERROR", "Tapos check error."));
+            return Err(BroadcastReply::new("TAPOS_ERROR", "Tapos check error."));
         }
         check_size(tx)?;
         if tx.raw.expiration <= head_ms || tx.raw.expiration > head_ms + DAY_MS {
             return expired();
         }
         if view.holds(&tx.id) || node.pooled(&tx.id).is_some() {
-            return Err(Answer::new("DUP_TRANSACTION_ERROR", "Dup transaction."));
+            return Err(BroadcastReply::new("DUP_TRANSACTION_ERROR", "Dup transaction."));
         }
-        self.execute_pending(number, tx).map_err(Answer::from)
+        self.execute_pending(number, tx).map_err(BroadcastReply::from)
     }
 
-    /// Executes upon the head's state with the pool applied, so that two spends of one balance collide here.
+    /// Executes on the state of the head with the pool applied, so that the second spend of one balance is refused here.
     fn execute_pending(&mut self, number: usize, tx: &SignedTx) -> Result<(), Refusal> {
         let node = &mut self.nodes[number];
         let now_ms = node.view(&self.chain).head().timestamp_ms;
-        let moment = Moment { prices: &self.prices, now_ms };
+        let moment = ExecutionContext { prices: &self.prices, now_ms };
         let mut pending = match node.pending.take() {
             Some(pending) => pending,
             None => {
                 let mut world = (*node.view(&self.chain).state(false)).clone();
-                // What no longer validates on the new head leaves the pool without a word.
+                // What is no longer valid on the new head is dropped from the pool without an error.
                 node.pool.retain(|pooled| execute(&mut world, &pooled.tx, moment).is_ok());
                 world
             }
@@ -174,7 +172,7 @@ impl Network {
     }
 }
 
-fn check_signature(tx: &SignedTx, call: &Call) -> Result<(), String> {
+fn check_signature(tx: &SignedTx, call: &Operation) -> Result<(), String> {
     let Some(signature) = tx.signatures.first() else {
         return Err("miss sig or contract".to_owned());
     };
@@ -200,12 +198,12 @@ fn check_signature(tx: &SignedTx, call: &Call) -> Result<(), String> {
     }
 }
 
-fn check_size(tx: &SignedTx) -> Result<(), Answer> {
+fn check_size(tx: &SignedTx) -> Result<(), BroadcastReply> {
     let size = tx.bandwidth() - RESULT_ROOM_BYTES;
     if size <= LARGEST_BYTES {
         return Ok(());
     }
     let id = hex::encode(tx.id);
     let text = format!("Too big transaction, TxId {id}, the size is {size} bytes, maxTxSize {LARGEST_BYTES}");
-    Err(Answer::new("TOO_BIG_TRANSACTION_ERROR", text))
+    Err(BroadcastReply::new("TOO_BIG_TRANSACTION_ERROR", text))
 }

@@ -1,9 +1,9 @@
 //! Blocks, their ids and parent links, and the state after each.
 //!
-//! Owns the branch that won, the solid height (it never falls) and the undoing of blocks above it. Never
-//! undoes a solid block, and never decides which transactions are offered: the network does.
+//! This is the branch that won. The solid height never falls, and no solid block is undone. The network decides which transactions
+//! enter a block.
 //!
-//! Invariant: block `n` sits at index `n`, names the id of block `n - 1`, and `index` holds exactly the
+//! Invariant: block `n` is at index `n`, names the id of block `n - 1`, and `index` holds exactly the
 //! transactions of these blocks.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,8 +19,7 @@ use crate::wire::{BlockHeaderRaw, BlockId, SignedTx, TransactionResult, TxId, bl
 /// Producers of one round; with 19 of them a block is solid on mainnet.
 pub const PRODUCERS: u8 = 27;
 const BLOCK_VERSION: i32 = 34;
-/// States this far below the solid block are forgotten, because each is a whole copy; a node that lags
-/// further shows the oldest one kept.
+/// States further below the solid block are dropped, because each is a whole copy. A node that lags further shows the oldest one.
 const KEPT_STATES: u64 = 64;
 
 #[derive(Debug)]
@@ -51,7 +50,7 @@ pub struct Chain {
     solid: u64,
     solid_lag: u64,
     slot_ms: i64,
-    /// Shifts the turn of the producers, so that a fork's blocks differ from those they replace.
+    /// Shifts the turn of the producers, so that the blocks of a fork differ from those that they replace.
     turn: u64,
 }
 
@@ -99,14 +98,14 @@ impl Chain {
         self.index.get(id).copied()
     }
 
-    /// The state after a block; of blocks long past, the oldest state kept.
+    /// The state after a block, or the oldest state for blocks that are older than that.
     pub fn state(&self, block: &Block) -> Arc<World> {
         let exact = self.states.get(&(block.number, block.id));
         let oldest = || self.states.values().next();
         exact.or_else(oldest).cloned().unwrap_or_default()
     }
 
-    /// Changes every state alike: money from outside the chain, which no fork undoes.
+    /// Makes the same change in every state, so that no fork undoes it.
     pub fn amend(&mut self, change: impl Fn(&mut World)) {
         let mut last: Option<(Arc<World>, Arc<World>)> = None;
         for state in self.states.values_mut() {
@@ -124,7 +123,7 @@ impl Chain {
         }
     }
 
-    /// Builds the next block upon the head.
+    /// Appends the next block.
     pub fn append(&mut self, timestamp_ms: i64, transactions: Vec<Included>, state: Arc<World>) {
         let (number, parent) = match self.blocks.last() {
             Some(head) => (head.number + 1, head.id),
@@ -165,7 +164,7 @@ impl Chain {
         self.states = self.states.split_off(&(oldest, [0; 32]));
     }
 
-    /// Takes back the newest `depth` blocks; `None` when that would touch a solid one.
+    /// Undoes the newest `depth` blocks. `None` if a solid one is among them.
     pub fn undo(&mut self, depth: u64) -> Option<Vec<Arc<Block>>> {
         let height = self.head().number.checked_sub(depth).filter(|left| *left >= self.solid)?;
         let undone = self.blocks.split_off(usize::try_from(height + 1).ok()?);
@@ -177,12 +176,12 @@ impl Chain {
     }
 }
 
-/// Pairs are hashed together, an odd one moves up as it is; no transactions give zeros.
+/// Pairs are hashed together, and an odd one moves up unchanged. The root of no transactions is zeros.
 fn merkle_root(transactions: &[Included]) -> [u8; 32] {
     let mut level: Vec<[u8; 32]> = transactions
         .iter()
         .map(|included| {
-            let contract_ret = included.outcome.ending.code();
+            let contract_ret = included.outcome.ending as i32;
             let ret = TransactionResult { contract_ret, ..TransactionResult::default() };
             sha256(&included.tx.with_results(vec![ret]))
         })

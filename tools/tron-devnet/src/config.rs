@@ -1,6 +1,4 @@
-//! The command line, read into values.
-//!
-//! Owns the flags and their meaning. Never starts anything.
+//! The flags of the command line and their meaning.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! Addresses, hashes and signatures as TRON defines them.
 //!
-//! Owns the two spellings of an address (`41..` hex and Base58Check) and the recovery of a signer.
-//! Never holds a key of a customer: the only keys here are those of the devnet's own block producers.
+//! The only keys here are those of the devnet's own block producers.
 
 use std::fmt;
 
@@ -12,7 +11,6 @@ use sha2::{Digest, Sha256};
 /// The byte that begins every TRON address.
 pub const ADDRESS_PREFIX: u8 = 0x41;
 
-/// SHA-256.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
@@ -22,7 +20,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 pub struct Address([u8; 21]);
 
 impl Address {
-    /// From the 20 bytes that the virtual machine knows.
+    /// From the 20 bytes that contracts use.
     pub fn from_body(body: [u8; 20]) -> Self {
         let mut bytes = [ADDRESS_PREFIX; 21];
         bytes[1..].copy_from_slice(&body);
@@ -45,7 +43,7 @@ impl Address {
         Self::from_bytes(&hex::decode(text.strip_prefix("0x").unwrap_or(text)).ok()?)
     }
 
-    /// From either spelling.
+    /// From Base58Check or hex.
     pub fn from_any(text: &str) -> Option<Self> {
         Self::from_base58(text).or_else(|| Self::from_hex(text))
     }
@@ -75,7 +73,7 @@ impl Address {
         bs58::encode(self.0).with_check().into_string()
     }
 
-    /// The spelling that a request asked for with `visible`.
+    /// The form that a request selects with `visible`.
     pub fn text(&self, visible: bool) -> String {
         if visible { self.base58() } else { self.hex() }
     }
@@ -93,7 +91,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The address that signed `digest`; `v` may be 0..3 or 27..34, as nodes take it.
+/// The address that signed `digest`. Nodes accept `v` from 0 to 3 and from 27 to 34.
 pub fn recover(digest: [u8; 32], signature: &[u8]) -> Option<Address> {
     let v = *signature.get(64)?;
     let header = if v < 27 { v.checked_add(27)? } else { v };
@@ -137,7 +135,7 @@ impl Producer {
         let key = loop {
             match SecretKey::from_byte_array(seed) {
                 Ok(key) => break key,
-                // Only one in 2^128 digests is no key; hashing again finds the next.
+                // Only one in 2^128 digests is no key; hashing it again gives another.
                 Err(_) => seed = sha256(&seed),
             }
         };

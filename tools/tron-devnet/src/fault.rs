@@ -1,13 +1,12 @@
-//! Faults that a test asks of a node.
+//! Faults that a test injects into a node: what goes wrong next, and for which calls.
 //!
-//! Owns the list of what goes wrong next and for which calls. Never acts: the HTTP edge does what it says.
+//! The HTTP layer carries them out.
 
 use serde::Deserialize;
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FaultKind {
     /// The call is carried out; no answer within the delay, then 504.
     AcceptTimeout,
     /// The call is carried out and answered with 502.
@@ -25,7 +24,7 @@ pub enum Kind {
     RateLimit,
     /// Nothing is carried out; the plain text of a lite node.
     Lite,
-    /// `{}` whatever there is to tell.
+    /// Answers `{}` to everything.
     Empty,
     /// The call is carried out; blocks come without their transactions.
     Hollow,
@@ -45,8 +44,8 @@ pub enum Kind {
     Unsolidified,
 }
 
-impl Kind {
-    /// Whether it makes sense for broadcasts alone.
+impl FaultKind {
+    /// Whether it applies to broadcasts only.
     fn is_of_broadcast(self) -> bool {
         match self {
             Self::P2pFailed
@@ -75,11 +74,11 @@ impl Kind {
 pub struct Fault {
     /// Absent: every node.
     pub node: Option<usize>,
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// How often; 0 means until cleared.
     #[serde(default = "once")]
     pub times: u32,
-    /// Only calls whose name begins so, such as `broadcast` or `gettransactioninfobyid`.
+    /// Only calls whose name begins with this, such as `broadcast` or `gettransactioninfobyid`.
     #[serde(default)]
     pub path: String,
     #[serde(default = "half_a_minute")]
@@ -94,7 +93,7 @@ fn half_a_minute() -> u64 {
     30_000
 }
 
-/// The faults that wait on one node, oldest first.
+/// The pending faults of one node, oldest first.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<Fault>);
 
@@ -115,7 +114,7 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// The fault that meets this call, used up by one.
+    /// The fault for this call, if there is one; its count goes down by one.
     pub fn take(&mut self, call: &str) -> Option<Fault> {
         let position = self.0.iter().position(|fault| {
             call.starts_with(&fault.path) && (!fault.kind.is_of_broadcast() || call.starts_with("broadcast"))

@@ -1,8 +1,7 @@
-//! What happened on the chain, one line each, so that a network started again on the same file goes on where it was.
+//! A file with one line for each change of the chain, so that a network that is started again on it continues where it was.
 //!
-//! Owns the file. Blocks are written with the bytes of their transactions and built again from them: the same bytes
-//! upon the same world give the same ids. Pools, faults and the nodes' settings are not kept, as a machine that was
-//! switched off keeps none either.
+//! Blocks are written with the bytes of their transactions and built again from them: the same bytes on the same world give the same
+//! ids. Pools, faults and the settings of nodes are not kept.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -18,7 +17,7 @@ use crate::wire::SignedTx;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum Entry {
+pub(crate) enum JournalEntry {
     /// Always the first line.
     Genesis {
         genesis_ms: i64,
@@ -27,7 +26,7 @@ pub(crate) enum Entry {
     },
     /// A block by its time and the bytes of its transactions.
     Block(i64, Vec<String>),
-    /// So many of the newest blocks were undone.
+    /// The number of newest blocks that were undone.
     Undone(u64),
     Order(Order),
 }
@@ -43,17 +42,17 @@ impl Journal {
         let file = OpenOptions::new().read(true).append(true).create(true).open(path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
         let (entries, whole) = read(&file).with_context(|| format!("cannot read {}", path.display()))?;
-        // A line that a crash cut short never happened for anybody.
+        // A line that a crash cut short is dropped; nobody has seen its effect.
         file.set_len(whole)?;
         file.seek(SeekFrom::End(0))?;
         let mut entries = entries.into_iter();
         let mut network = match entries.next() {
             None => {
                 let mut network = Network::new(setup);
-                network.keep(Self { file })?;
+                network.start_journal(Self { file })?;
                 return Ok(network);
             }
-            Some(Entry::Genesis { genesis_ms, slot_ms, solid_lag }) => {
+            Some(JournalEntry::Genesis { genesis_ms, slot_ms, solid_lag }) => {
                 let same = slot_ms == setup.slot_ms && solid_lag == setup.solid_lag;
                 ensure!(
                     same,
@@ -66,18 +65,18 @@ impl Journal {
         for entry in entries {
             replay(&mut network, entry)?;
         }
-        network.go_on(Self { file });
+        network.resume(Self { file });
         Ok(network)
     }
 
-    pub(crate) fn write(&mut self, entry: &Entry) -> Result<()> {
+    pub(crate) fn write(&mut self, entry: &JournalEntry) -> Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         Ok(self.file.write_all(&line)?)
     }
 }
 
-fn read(file: &File) -> Result<(Vec<Entry>, u64)> {
+fn read(file: &File) -> Result<(Vec<JournalEntry>, u64)> {
     let mut reader = BufReader::new(file);
     reader.seek(SeekFrom::Start(0))?;
     let (mut entries, mut whole, mut line) = (Vec::new(), 0, String::new());
@@ -92,10 +91,10 @@ fn read(file: &File) -> Result<(Vec<Entry>, u64)> {
     }
 }
 
-fn replay(network: &mut Network, entry: Entry) -> Result<()> {
+fn replay(network: &mut Network, entry: JournalEntry) -> Result<()> {
     match entry {
-        Entry::Genesis { .. } => bail!("a network begins once"),
-        Entry::Block(timestamp_ms, transactions) => {
+        JournalEntry::Genesis { .. } => bail!("a network begins once"),
+        JournalEntry::Block(timestamp_ms, transactions) => {
             let decode = |text: &String| Ok(Arc::new(SignedTx::decode(&hex::decode(text)?)?));
             let offered = transactions.iter().map(decode).collect::<Result<Vec<_>>>()?;
             let (height, count) = (network.chain.head().number + 1, offered.len());
@@ -103,10 +102,10 @@ fn replay(network: &mut Network, entry: Entry) -> Result<()> {
             let taken = network.chain.head().transactions.len();
             ensure!(taken == count, "block {height} held {count} transactions and now takes {taken}");
         }
-        Entry::Undone(depth) => {
+        JournalEntry::Undone(depth) => {
             network.chain.undo(depth).context("a solid block was undone")?;
         }
-        Entry::Order(order) => {
+        JournalEntry::Order(order) => {
             order.apply(network).map_err(anyhow::Error::msg)?;
         }
     }

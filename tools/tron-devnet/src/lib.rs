@@ -1,11 +1,10 @@
 //! A TRON network in one process, for tests.
 //!
-//! Owns: java-tron's HTTP API over a chain kept in memory, with real protobuf, real ids and signatures,
-//! java-tron's order of checks, resources and fees, TRC-20 ledgers, several nodes, faults on demand and an
-//! oracle that says how often a payment was made.
+//! It has java-tron's HTTP API over a chain in memory, with real protobuf, real ids and signatures, java-tron's order of checks,
+//! resources and fees, TRC-20 ledgers, several nodes, faults on demand and an oracle that says how often a payment was made.
 //!
-//! Never does: run a virtual machine (tokens are native), speak gRPC or the peer protocol, keep anything on
-//! disk but a journal when asked to, hold a customer's key, or serve anyone but tests and demonstrations.
+//! It has no virtual machine (tokens are native), no gRPC, no peer protocol and no customer's key, and stores nothing but an
+//! optional journal. It is only for tests and demonstrations.
 //!
 //! Layers, inward: `http` -> `admission`, `network`, `oracle` -> `node`, `chain` -> `ledger` -> `wire`,
 //! `crypto`. One lock guards the network; no await happens under it.
@@ -36,7 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use config::Config;
-use http::{Edge, Front};
+use http::{AppState, NodeChoice};
 use journal::Journal;
 use network::{Network, wall_ms};
 
@@ -78,10 +77,13 @@ impl Devnet {
         let (stop, ending) = watch::channel(false);
         let mut tasks = JoinSet::new();
         for (number, listener) in listeners.into_iter().enumerate() {
-            let front =
-                if number < count { Front::One(number) } else { Front::Turns(Arc::new(AtomicUsize::new(0))) };
-            let edge = Edge { network: Arc::clone(&network), front, ending: ending.clone() };
-            tasks.spawn(serve(listener, edge, ending.clone()));
+            let choice = if number < count {
+                NodeChoice::One(number)
+            } else {
+                NodeChoice::RoundRobin(Arc::new(AtomicUsize::new(0)))
+            };
+            let app = AppState { network: Arc::clone(&network), choice, ending: ending.clone() };
+            tasks.spawn(serve(listener, app, ending.clone()));
         }
         tasks.spawn(produce(network, ending));
         Ok(Self { nodes, balancer, stop, tasks })
@@ -92,7 +94,7 @@ impl Devnet {
         format!("http://{}", self.nodes[node])
     }
 
-    /// Answers what is under way, then ends.
+    /// Answers the requests in progress, then ends.
     pub async fn stop(mut self) {
         // Fails only when every task has ended already.
         let _ = self.stop.send(true);
@@ -100,12 +102,12 @@ impl Devnet {
     }
 }
 
-async fn serve(listener: TcpListener, edge: Edge, mut ending: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, app: AppState, mut ending: watch::Receiver<bool>) {
     let until = async move {
         // An error means the sender is gone: time to end as well.
         let _ = ending.wait_for(|ending| *ending).await;
     };
-    if let Err(error) = axum::serve(listener, http::router(edge)).with_graceful_shutdown(until).await {
+    if let Err(error) = axum::serve(listener, http::router(app)).with_graceful_shutdown(until).await {
         tracing::error!(%error, "a listener failed");
     }
 }

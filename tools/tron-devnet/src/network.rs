@@ -1,11 +1,8 @@
-//! The network: nodes over one chain, its clock, its producers.
+//! The network: nodes over one chain, its clock (the wall clock, or one that only admin calls move), block production with missed slots,
+//! and forks above the solid block.
 //!
-//! Owns time (the wall clock, or a clock that only an admin call moves), the producers' pool, block
-//! production with missed slots, and forks above solid. Never answers HTTP and never judges a broadcast:
-//! `admission` does.
-//!
-//! Invariant: every transaction enters a block through `produce`, which executes it upon the parent's state,
-//! so the oracle counts what truly moved on the branch that won.
+//! Invariant: every transaction enters a block through `produce`, which executes it on the state of the parent, so that the oracle
+//! counts what really moved on the branch that won.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,20 +12,19 @@ use serde::Deserialize;
 
 use crate::chain::{Chain, Included};
 use crate::crypto::Address;
-use crate::journal::{Entry, Journal};
-use crate::ledger::execute::{Moment, execute};
+use crate::journal::{Journal, JournalEntry};
+use crate::ledger::execute::{ExecutionContext, execute};
 use crate::ledger::{Prices, World};
 use crate::node::{Node, Pooled};
 use crate::order::Order;
 use crate::wire::{SignedTx, TxId};
 
-/// A node drops what waited this long in its pool; a producer may still mine it.
+/// A node drops a transaction after this time in its pool; a producer may still mine it.
 const POOL_TIMEOUT_MS: i64 = 60_000;
 const MOST_PER_BLOCK: usize = 2_000;
-/// Slots whose blocks are made up for when the machine was slow.
+/// The most slots whose blocks are produced late when the machine was slow.
 const MOST_AT_ONCE: i64 = 100;
 
-/// How a network begins.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub nodes: usize,
@@ -36,7 +32,7 @@ pub struct Setup {
     pub solid_lag: u64,
     /// Blocks come only by admin calls, and so does time.
     pub manual: bool,
-    /// The first block's time; absent, so that the head is now.
+    /// The time of the first block. Without it, the head is at the present time.
     pub genesis_ms: Option<i64>,
     pub world: World,
 }
@@ -74,7 +70,6 @@ pub struct Fork {
     pub keep_on: Vec<usize>,
 }
 
-/// Milliseconds since 1970 by the wall clock.
 pub fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -107,12 +102,12 @@ impl Network {
         network
     }
 
-    /// The time that new transactions carry.
+    /// The time that is written into new transactions.
     pub fn time_ms(&self) -> i64 {
         if self.manual { self.clock_ms } else { wall_ms() }
     }
 
-    /// Lets slots pass without a block: at once by hand, else the next ones.
+    /// Lets slots pass without a block: at once in manual mode, otherwise the next ones.
     pub fn miss(&mut self, slots: u64) {
         if self.manual {
             let slots = i64::try_from(slots).unwrap_or(i64::MAX);
@@ -122,16 +117,16 @@ impl Network {
         }
     }
 
-    /// Writes down everything from here on.
-    pub(crate) fn keep(&mut self, mut journal: Journal) -> anyhow::Result<()> {
+    /// Begins to write a journal.
+    pub(crate) fn start_journal(&mut self, mut journal: Journal) -> anyhow::Result<()> {
         let (genesis_ms, slot_ms, solid_lag) = (self.genesis_ms, self.slot_ms, self.chain.solid_lag());
-        journal.write(&Entry::Genesis { genesis_ms, slot_ms, solid_lag })?;
+        journal.write(&JournalEntry::Genesis { genesis_ms, slot_ms, solid_lag })?;
         self.journal = Some(journal);
         Ok(())
     }
 
-    /// Goes on after a rest: the slots meanwhile were missed.
-    pub(crate) fn go_on(&mut self, journal: Journal) {
+    /// Continues after a restart; the slots in between were missed.
+    pub(crate) fn resume(&mut self, journal: Journal) {
         self.journal = Some(journal);
         self.clock_ms = self.clock_ms.max(self.chain.head().timestamp_ms);
         if !self.manual {
@@ -140,7 +135,7 @@ impl Network {
         }
     }
 
-    fn note(&mut self, entry: &Entry) {
+    fn record(&mut self, entry: &JournalEntry) {
         if let Some(journal) = &mut self.journal
             && let Err(error) = journal.write(entry)
         {
@@ -148,14 +143,13 @@ impl Network {
         }
     }
 
-    /// Carries out an order from outside the chain.
     pub fn order(&mut self, order: Order) -> Result<serde_json::Value, String> {
         let answer = order.apply(self)?;
-        self.note(&Entry::Order(order));
+        self.record(&JournalEntry::Order(order));
         Ok(answer)
     }
 
-    /// Produces what is due at `now_ms`. After a long sleep of the machine most of it counts as missed.
+    /// Produces what is due at `now_ms`. After a long pause of the machine most slots count as missed.
     pub fn tick(&mut self, now_ms: i64) {
         let due = (now_ms - self.clock_ms) / self.slot_ms - MOST_AT_ONCE;
         if !self.manual && due > 0 {
@@ -182,11 +176,11 @@ impl Network {
         if self.journal.is_some() {
             let block = Arc::clone(self.chain.head());
             let bytes = block.transactions.iter().map(|included| hex::encode(included.tx.bytes())).collect();
-            self.note(&Entry::Block(timestamp_ms, bytes));
+            self.record(&JournalEntry::Block(timestamp_ms, bytes));
         }
     }
 
-    /// Builds a block again from what it held.
+    /// Builds a block again from its transactions.
     pub(crate) fn rebuild(&mut self, timestamp_ms: i64, offered: Vec<Arc<SignedTx>>) {
         self.pool = offered;
         self.build(timestamp_ms);
@@ -211,8 +205,8 @@ impl Network {
                     && self.chain.height_of(&tx.id).is_none()
                     && !taken.contains(&tx.id)
                     && self.is_referenced(&tx);
-                let moment = Moment { prices: &self.prices, now_ms: timestamp_ms };
-                // What no longer validates is dropped without a word, as the network does.
+                let moment = ExecutionContext { prices: &self.prices, now_ms: timestamp_ms };
+                // What is no longer valid is dropped without an error, as on the real network.
                 if alive && let Ok(outcome) = execute(Arc::make_mut(&mut state), &tx, moment) {
                     taken.insert(tx.id);
                     transactions.push(Included { tx, outcome });
@@ -223,12 +217,12 @@ impl Network {
         self.refresh_pools();
     }
 
-    /// The producers' own check of the reference, upon the branch that won.
+    /// The check of the reference by producers, on the branch that won.
     fn is_referenced(&self, tx: &SignedTx) -> bool {
         Node::default().view(&self.chain).knows_reference(&tx.raw.ref_block_bytes, &tx.raw.ref_block_hash)
     }
 
-    /// After a new head each node forgets what is on its chain, what expired and what waited too long.
+    /// After a new head each node drops from its pool what is on its chain, what expired and what waited too long.
     fn refresh_pools(&mut self) {
         for node in &mut self.nodes {
             node.pending = None;
@@ -247,7 +241,7 @@ impl Network {
         }
     }
 
-    /// Replaces the newest blocks by a branch that is one longer. Refused below solid.
+    /// Replaces the newest blocks by a branch that is one block longer. Solid blocks cannot be replaced.
     pub fn fork(&mut self, order: &Fork) -> Result<(), String> {
         if order.depth == 0 {
             return Err("depth must be at least 1".to_owned());
@@ -256,7 +250,7 @@ impl Network {
         let Some(undone) = self.chain.undo(order.depth) else {
             return Err(format!("block {solid} is solid: a fork of {} blocks would undo it", order.depth));
         };
-        self.note(&Entry::Undone(order.depth));
+        self.record(&JournalEntry::Undone(order.depth));
         let dropped = |id: &TxId| order.drop.iter().any(|text| *text == hex::encode(id));
         for node in &order.keep_on {
             if let Some(node) = self.nodes.get_mut(*node) {
@@ -277,12 +271,12 @@ impl Network {
         }
         self.include = include;
         self.clock_ms = self.clock_ms.max(timestamp_ms);
-        self.push_back();
+        self.return_to_pools();
         Ok(())
     }
 
     /// Nodes that follow the winning branch hold the undone transactions as pending again.
-    fn push_back(&mut self) {
+    fn return_to_pools(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| !node.is_on_losing_branch() && !node.isolated) {
             let view = node.view(&self.chain);
             let since_ms = view.head().timestamp_ms;
@@ -296,7 +290,7 @@ impl Network {
         }
     }
 
-    /// Takes a transaction out of one node's pool, or out of every pool and the producers' reach.
+    /// Removes a transaction from the pool of one node, or from every pool including that of the producers.
     pub fn drop_pending(&mut self, id: &TxId, only: Option<usize>) {
         for (number, node) in self.nodes.iter_mut().enumerate() {
             if only.is_none_or(|only| only == number) {
@@ -309,7 +303,7 @@ impl Network {
         }
     }
 
-    /// Changes the world from outside, in every state alike.
+    /// Makes the same change in every state.
     pub fn amend(&mut self, change: impl Fn(&mut World)) {
         self.chain.amend(change);
         for node in &mut self.nodes {
@@ -317,7 +311,6 @@ impl Network {
         }
     }
 
-    /// Funds an address from nowhere.
     pub fn fund(&mut self, to: Address, sun: i64) {
         let now_ms = self.chain.head().timestamp_ms;
         self.amend(|world| world.credit(to, sun, now_ms));

@@ -1,7 +1,6 @@
-//! One node: what it sees of the chain, what it holds in its pool, how it is set.
+//! One node: its view of the chain, its pool and its settings.
 //!
-//! Owns the pool and the view of a node. A view never goes back by itself: a node that begins to lag stays
-//! where it is until the chain is far enough ahead. Never produces blocks.
+//! The view never goes back by itself: a node that begins to lag stays where it is until the chain is far enough ahead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,10 +25,10 @@ pub struct NodeChange {
     pub history_blocks: Option<u64>,
     pub busy: Option<bool>,
     pub connected: Option<bool>,
-    /// Neither relays nor hears transactions.
+    /// Neither relays nor receives transactions.
     pub isolated: Option<bool>,
     pub estimate_energy: Option<bool>,
-    /// Answers DUP for what it was offered within the hour, even if it refused or dropped it.
+    /// Answers DUP for what a client sent within the hour, even if it was refused or dropped.
     pub seen_cache: Option<bool>,
     /// False: leaves the losing branch that a fork left it on.
     pub branch: Option<bool>,
@@ -143,7 +142,7 @@ impl<'a> View<'a> {
         if solid { self.solid() } else { self.head() }
     }
 
-    /// Without regard to history switched off: what consensus itself needs.
+    /// Includes blocks that the node does not show because its history is limited.
     pub fn any_block(&self, number: u64) -> Option<&'a Arc<Block>> {
         if number > self.head().number {
             return None;
@@ -169,7 +168,7 @@ impl<'a> View<'a> {
         self.block(number, solid).filter(|block| block.id == id)
     }
 
-    /// Where a transaction sits, in blocks that this node still shows.
+    /// The block of a transaction, if this node still shows it.
     pub fn find(&self, id: &TxId, solid: bool) -> Option<(&'a Arc<Block>, &'a Included)> {
         let (number, _) = self.locate(id)?;
         let block = self.block(number, solid)?;

@@ -1,7 +1,7 @@
-//! The oracle: how often, and how much, was truly paid.
+//! The oracle: how often, and how much, was really paid.
 //!
-//! Reads the movements of value in the blocks of the winning branch, so a payment counts by what happened
-//! and not by what any node said. Never changes anything.
+//! It reads the movements of value in the blocks of the winning branch, so that a payment counts by what happened and not by what any
+//! node said.
 
 use alloy_primitives::U256;
 use serde::Deserialize;
@@ -12,10 +12,10 @@ use crate::crypto::Address;
 use crate::network::Network;
 use crate::wire::TxId;
 
-/// Which payments are asked for; absent fields match all.
+/// Absent fields match all payments.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct PaymentFilter {
     pub to: Option<String>,
     pub from: Option<String>,
     /// A token's address, or `TRX`.
@@ -29,8 +29,8 @@ fn party(text: Option<&String>) -> Result<Option<Address>, String> {
     text.map(|text| Address::from_any(text).ok_or_else(|| format!("{text:?} is no TRON address"))).transpose()
 }
 
-/// Answers with the number and sum of matching payments, and each of them.
-pub fn payments(chain: &Chain, question: &Question) -> Result<Value, String> {
+/// The number, the sum and the list of matching payments.
+pub fn payments(chain: &Chain, question: &PaymentFilter) -> Result<Value, String> {
     let (to, from) = (party(question.to.as_ref())?, party(question.from.as_ref())?);
     let token = match question.token.as_deref() {
         None => None,

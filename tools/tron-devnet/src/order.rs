@@ -1,7 +1,6 @@
-//! Orders from outside the chain: money, tokens, resources, prices.
+//! Orders from outside the chain: money, tokens, resources, prices. Each makes the same change in every state.
 //!
-//! Owns their shapes and what each does to every state alike. They can be written down and carried out again, which
-//! is how a network is brought back to where it was.
+//! They are written to the journal and carried out again when the network is restored.
 
 use alloy_primitives::U256;
 use serde::{Deserialize, Serialize};
@@ -75,7 +74,7 @@ pub struct Mint {
     amount: String,
 }
 
-/// The address that a token gets when none is named: the same in every run.
+/// The address of a token for which none is given; it is the same in every run.
 pub fn token_address(symbol: &str) -> Address {
     let hash = sha256(format!("tron-devnet token {symbol}").as_bytes());
     let mut body = [0; 20];

@@ -1,15 +1,14 @@
 //! The JSON of java-tron: defaults left out, addresses as hex or Base58 by `visible`.
 //!
-//! Owns the shape of blocks, transactions and receipts, and the way back from JSON to bytes that
-//! `broadcasttransaction` takes. Never reads state.
+//! Blocks, transactions and receipts as JSON, and the way back from JSON to bytes for `broadcasttransaction`.
 
 use prost::Message;
 use serde_json::{Map, Value, json};
 
 use crate::chain::{Block, Included};
 use crate::crypto::Address;
-use crate::ledger::execute::{Ending, Log};
-use crate::wire::{Call, Raw, SignedTx, TransferContract, TriggerSmartContract};
+use crate::ledger::execute::{ContractResult, Log};
+use crate::wire::{Operation, Raw, SignedTx, TransferContract, TriggerSmartContract};
 
 /// Adds a number unless it is the default, which protobuf's JSON leaves out.
 pub fn put(object: &mut Map<String, Value>, key: &str, number: i64) {
@@ -44,7 +43,7 @@ pub fn transaction(tx: &SignedTx, visible: bool) -> Map<String, Value> {
 pub fn included(included: &Included, visible: bool) -> Value {
     let mut object = transaction(&included.tx, visible);
     object.remove("visible");
-    object.insert("ret".into(), json!([{ "contractRet": included.outcome.ending.name() }]));
+    object.insert("ret".into(), json!([{ "contractRet": included.outcome.ending.to_string() }]));
     object.into()
 }
 
@@ -52,7 +51,7 @@ fn raw_data(tx: &SignedTx, visible: bool) -> Value {
     let raw = &tx.raw;
     let mut object = Map::new();
     let contracts = raw.contract.iter().zip(tx.call.as_ref()).map(|(contract, call)| {
-        let (name, value) = call_value(call, visible);
+        let (name, value) = operation_value(call, visible);
         let type_url = contract.parameter.as_ref().map(|any| any.type_url.as_str()).unwrap_or_default();
         let mut object = Map::new();
         object.insert("parameter".into(), json!({ "value": value, "type_url": type_url }));
@@ -82,16 +81,16 @@ fn raw_data(tx: &SignedTx, visible: bool) -> Value {
     object.into()
 }
 
-fn call_value(call: &Call, visible: bool) -> (&'static str, Value) {
+fn operation_value(call: &Operation, visible: bool) -> (&'static str, Value) {
     let mut object = Map::new();
     match call {
-        Call::Transfer(transfer) => {
+        Operation::Transfer(transfer) => {
             put(&mut object, "amount", transfer.amount);
             object.insert("owner_address".into(), address(&transfer.owner_address, visible).into());
             object.insert("to_address".into(), address(&transfer.to_address, visible).into());
             ("TransferContract", object.into())
         }
-        Call::Trigger(trigger) => {
+        Operation::Trigger(trigger) => {
             if !trigger.data.is_empty() {
                 object.insert("data".into(), hex::encode(&trigger.data).into());
             }
@@ -102,7 +101,7 @@ fn call_value(call: &Call, visible: bool) -> (&'static str, Value) {
             put(&mut object, "token_id", trigger.token_id);
             ("TriggerSmartContract", object.into())
         }
-        Call::Other(_) => ("Unknown", object.into()),
+        Operation::Other(_) => ("Unknown", object.into()),
     }
 }
 
@@ -132,7 +131,7 @@ pub fn log(log: &Log, visible: bool) -> Value {
     json!({ "address": address, "topics": topics, "data": hex::encode(&log.data) })
 }
 
-/// What `gettransactioninfobyid` tells.
+/// The answer of `gettransactioninfobyid`.
 pub fn info(block: &Block, included: &Included, visible: bool) -> Value {
     let outcome = &included.outcome;
     let mut receipt = Map::new();
@@ -148,14 +147,14 @@ pub fn info(block: &Block, included: &Included, visible: bool) -> Value {
     put(&mut object, "blockTimeStamp", block.timestamp_ms);
     object.insert("contractResult".into(), json!([hex::encode(&outcome.output)]));
     if let Some(contract) = outcome.contract {
-        receipt.insert("result".into(), outcome.ending.name().into());
+        receipt.insert("result".into(), outcome.ending.to_string().into());
         object.insert("contract_address".into(), contract.text(visible).into());
     }
     object.insert("receipt".into(), receipt.into());
     if !outcome.logs.is_empty() {
         object.insert("log".into(), outcome.logs.iter().map(|each| log(each, visible)).collect());
     }
-    if outcome.ending != Ending::Success {
+    if outcome.ending != ContractResult::Success {
         object.insert("result".into(), "FAILED".into());
     }
     if let Some(message) = &outcome.message {
@@ -179,12 +178,12 @@ pub fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// An address in either spelling, as bytes; nodes take what `visible` says, clients often mix.
+/// An address in hex or Base58, as bytes. Nodes go by `visible`, but clients often mix the two.
 pub fn address_bytes(value: &Value) -> Option<Vec<u8>> {
     Address::from_any(value.as_str()?).map(|address| address.as_bytes().to_vec())
 }
 
-/// The bytes that the JSON of a transaction stands for; `raw_data_hex` is ignored, as nodes ignore it.
+/// The transaction of this JSON. Nodes ignore `raw_data_hex`, and so does this.
 pub fn parse_transaction(value: &Value) -> Option<SignedTx> {
     let visible = value.get("visible").and_then(Value::as_bool).unwrap_or(false);
     let raw = value.get("raw_data")?;
@@ -218,12 +217,12 @@ fn parse_contract(value: &Value) -> Option<crate::wire::Contract> {
     let parameter = value.get("parameter")?.get("value")?;
     let number = |key: &str| parameter.get(key).map_or(Some(0), integer);
     let call = match value.get("type")?.as_str()? {
-        "TransferContract" => Call::Transfer(TransferContract {
+        "TransferContract" => Operation::Transfer(TransferContract {
             owner_address: address_bytes(parameter.get("owner_address")?)?,
             to_address: address_bytes(parameter.get("to_address")?)?,
             amount: number("amount")?,
         }),
-        "TriggerSmartContract" => Call::Trigger(TriggerSmartContract {
+        "TriggerSmartContract" => Operation::Trigger(TriggerSmartContract {
             owner_address: address_bytes(parameter.get("owner_address")?)?,
             contract_address: address_bytes(parameter.get("contract_address")?)?,
             call_value: number("call_value")?,

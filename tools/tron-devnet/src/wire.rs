@@ -1,8 +1,7 @@
 //! The protobuf messages of TRON that matter here, and a decoded signed transaction.
 //!
-//! Owns the bytes: what arrives as bytes stays as it is, so a txID is the hash of what was signed and
-//! never of a second serialisation. Never judges a transaction; admission does. Written apart from the adapter's messages
-//! on purpose: a judge that shared a mistake with whom it judges would not see it.
+//! Bytes that arrive are kept, so that a txID is the hash of what was signed and never of a second encoding. The messages are not shared
+//! with the adapter in `libs/chain` on purpose: a test network with the same mistake as the tested code would not find it.
 
 use prost::Message;
 
@@ -121,21 +120,19 @@ pub struct BlockHeaderRaw {
     pub version: i32,
 }
 
-/// The id of a transaction.
 pub type TxId = [u8; 32];
-/// The id of a block.
 pub type BlockId = [u8; 32];
 
-/// What a transaction asks for.
+/// The operation of a transaction.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Call {
+pub enum Operation {
     Transfer(TransferContract),
     Trigger(TriggerSmartContract),
     /// A type that the devnet decodes no further.
     Other(i32),
 }
 
-impl Call {
+impl Operation {
     /// The contract message that carries this call.
     pub fn into_contract(self) -> Contract {
         let (kind, name, value) = match self {
@@ -165,15 +162,15 @@ impl Call {
     }
 }
 
-/// A transaction as it travelled, together with what its bytes say.
+/// The bytes of a transaction, together with their decoded contents.
 #[derive(Clone, Debug)]
 pub struct SignedTx {
     pub id: TxId,
     pub raw_bytes: Vec<u8>,
     pub raw: Raw,
     pub signatures: Vec<Vec<u8>>,
-    /// Absent when there is no contract in it.
-    pub call: Option<Call>,
+    /// Absent if there is no contract in it.
+    pub call: Option<Operation>,
 }
 
 impl SignedTx {
@@ -184,7 +181,7 @@ impl SignedTx {
 
     pub fn from_parts(raw_bytes: Vec<u8>, signatures: Vec<Vec<u8>>) -> Result<Self, prost::DecodeError> {
         let raw = Raw::decode(raw_bytes.as_slice())?;
-        let call = raw.contract.first().map(Call::decode).transpose()?;
+        let call = raw.contract.first().map(Operation::decode).transpose()?;
         Ok(Self { id: sha256(&raw_bytes), raw_bytes, raw, signatures, call })
     }
 

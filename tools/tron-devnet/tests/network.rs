@@ -8,12 +8,12 @@ use common::{ALICE, ALICE_KEY, BOB, BOB_KEY, CAROL, SLOT_MS, TRX, USDT, address,
 use common::{raw, signed};
 use tron_devnet::admission::Relay;
 use tron_devnet::chain::Included;
-use tron_devnet::ledger::execute::Ending;
+use tron_devnet::ledger::execute::ContractResult;
 use tron_devnet::ledger::token::Behaviour;
 use tron_devnet::network::{Fork, Network};
 use tron_devnet::node::NodeChange;
-use tron_devnet::oracle::{Question, payments};
-use tron_devnet::wire::{Call, Raw, SignedTx};
+use tron_devnet::oracle::{PaymentFilter, payments};
+use tron_devnet::wire::{Operation, Raw, SignedTx};
 
 fn send(network: &mut Network, node: usize, tx: &SignedTx) -> &'static str {
     network.broadcast(node, tx.clone(), Relay::Everyone).code
@@ -25,7 +25,7 @@ fn balance(network: &Network, of: &str) -> i64 {
 }
 
 fn paid(network: &Network, to: &str) -> u64 {
-    let question = Question { to: Some(to.to_owned()), ..Question::default() };
+    let question = PaymentFilter { to: Some(to.to_owned()), ..PaymentFilter::default() };
     payments(&network.chain, &question).unwrap()["count"].as_u64().unwrap()
 }
 
@@ -137,7 +137,7 @@ fn a_transfer_beyond_the_balance_never_enters_a_block() {
     assert_eq!(send(&mut network, 0, &second), "CONTRACT_VALIDATE_ERROR");
 }
 
-fn call(network: &mut Network, call: Call, fee_limit: i64) -> SignedTx {
+fn call(network: &mut Network, call: Operation, fee_limit: i64) -> SignedTx {
     let raw = Raw { fee_limit, ..raw(network, call) };
     let tx = signed(&raw, ALICE_KEY);
     assert_eq!(send(network, 0, &tx), "SUCCESS");
@@ -150,7 +150,7 @@ fn a_token_transfer_costs_energy_and_leaves_a_log() {
     let mut network = network(1);
     let tx = call(&mut network, pay_token(BOB, 7), 100 * TRX);
     let first = mined(&network, &tx).unwrap().outcome.clone();
-    assert_eq!((first.ending, first.energy.total, first.logs.len()), (Ending::Success, 130_285, 1));
+    assert_eq!((first.ending, first.energy.total, first.logs.len()), (ContractResult::Success, 130_285, 1));
     assert_eq!(first.energy.fee_sun, 13_028_500);
     let tx = call(&mut network, pay_token(BOB, 7), 100 * TRX);
     assert_eq!(mined(&network, &tx).unwrap().outcome.energy.total, 64_285);
@@ -189,10 +189,10 @@ fn a_call_may_be_included_and_fail_and_still_cost_its_fee() {
     let mut network = network(1);
     let tx = call(&mut network, pay_token(BOB, 7), TRX);
     let outcome = mined(&network, &tx).unwrap().outcome.clone();
-    assert_eq!((outcome.ending, outcome.energy.total), (Ending::OutOfEnergy, 10_000));
+    assert_eq!((outcome.ending, outcome.energy.total), (ContractResult::OutOfEnergy, 10_000));
     assert!(outcome.logs.is_empty() && outcome.fee_sun >= TRX);
     let tx = call(&mut network, pay_token(BOB, 2_000_000_000), 100 * TRX);
-    assert_eq!(mined(&network, &tx).unwrap().outcome.ending, Ending::Revert);
+    assert_eq!(mined(&network, &tx).unwrap().outcome.ending, ContractResult::Revert);
     assert_eq!(paid(&network, BOB), 0);
 }
 
@@ -200,13 +200,13 @@ fn a_call_may_be_included_and_fail_and_still_cost_its_fee() {
 fn each_behaviour_of_a_token_does_what_it_says() {
     // (behaviour, ending, logs, moved, returned true)
     let table = [
-        (Behaviour::Normal, Ending::Success, 1, 1, true),
-        (Behaviour::Revert, Ending::Revert, 0, 0, false),
-        (Behaviour::ReturnsFalse, Ending::Success, 0, 0, false),
-        (Behaviour::NoLog, Ending::Success, 0, 0, true),
-        (Behaviour::MovesWithoutLog, Ending::Success, 0, 1, true),
-        (Behaviour::PaysReturningFalse, Ending::Success, 1, 1, false),
-        (Behaviour::OutOfEnergy, Ending::OutOfEnergy, 0, 0, false),
+        (Behaviour::Normal, ContractResult::Success, 1, 1, true),
+        (Behaviour::Revert, ContractResult::Revert, 0, 0, false),
+        (Behaviour::ReturnsFalse, ContractResult::Success, 0, 0, false),
+        (Behaviour::NoLog, ContractResult::Success, 0, 0, true),
+        (Behaviour::MovesWithoutLog, ContractResult::Success, 0, 1, true),
+        (Behaviour::PaysReturningFalse, ContractResult::Success, 1, 1, false),
+        (Behaviour::OutOfEnergy, ContractResult::OutOfEnergy, 0, 0, false),
     ];
     for (behaviour, ending, logs, moved, returned) in table {
         let mut network = network(1);
@@ -218,7 +218,7 @@ fn each_behaviour_of_a_token_does_what_it_says() {
         let outcome = mined(&network, &tx).unwrap().outcome.clone();
         assert_eq!((outcome.ending, outcome.logs.len()), (ending, logs), "{behaviour:?}");
         assert_eq!(paid(&network, BOB), moved, "{behaviour:?}");
-        let one = ending == Ending::Success && outcome.output.last() == Some(&1);
+        let one = ending == ContractResult::Success && outcome.output.last() == Some(&1);
         assert_eq!(one, returned, "{behaviour:?}");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tron_devnet::crypto::{Address, recover, sha256, sign};
 use tron_devnet::render;
 use tron_devnet::wire::{
-    BlockHeaderRaw, Call, Raw, SignedTx, TransferContract, TriggerSmartContract, block_id,
+    BlockHeaderRaw, Operation, Raw, SignedTx, TransferContract, TriggerSmartContract, block_id,
 };
 
 fn vectors() -> Value {
@@ -47,12 +47,12 @@ fn secret(value: &Value) -> SecretKey {
 fn build(vector: &Value) -> Raw {
     let input = &vector["input"];
     let call = match text(vector, "kind") {
-        "TransferContract" => Call::Transfer(TransferContract {
+        "TransferContract" => Operation::Transfer(TransferContract {
             owner_address: bytes(input, "owner_hex"),
             to_address: bytes(input, "to_hex"),
             amount: number(input, "amount_sun"),
         }),
-        "TriggerSmartContract" => Call::Trigger(TriggerSmartContract {
+        "TriggerSmartContract" => Operation::Trigger(TriggerSmartContract {
             owner_address: bytes(input, "owner_hex"),
             contract_address: bytes(input, "contract_hex"),
             data: bytes(input, "call_data"),

@@ -1,11 +1,9 @@
-//! An EVM chain behind a set of nodes: the [`ChainEdge`] for it.
-//!
-//! Owns which question goes to one node, to the next on failure, or to all. Verdict reads are in `settle`.
+//! The [`ChainEdge`] of an EVM chain. It decides which question goes to one node, to the next on failure, or to all nodes.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use alloy_primitives::{Address as EvmAddress, B256};
+use alloy_primitives::Address as EvmAddress;
 use async_trait::async_trait;
 use payment::{Action, AssetRef, Binding, BindingKind, BlockRef, Price, Quote};
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
@@ -13,8 +11,9 @@ use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 use super::classify;
 use super::client::{At, EvmClient};
 use super::config::{EvmConfig, Finality};
+use super::settle::{fate, statuses};
 use super::tx::{SignedTx, UnsignedTx, hash_of};
-use crate::agreement::{Agreement, NodeAnswer, reached_by};
+use super::wire::WireTransaction;
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
     Anchor, BalanceOf, Block, ChainEdge, Claim, Detail, Fate, FateQuestion, Plan, Seen, Sighting,
@@ -22,12 +21,12 @@ use crate::edge::{
 };
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
-use crate::jsonrpc::JsonRpc;
-use crate::lane::Sight;
-use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain, split};
-use crate::send::send_to_all;
+use crate::lane::NonceCounts;
+use crate::node::agreement::{Agreement, NodeAnswer, reached_by};
+use crate::node::jsonrpc::JsonRpc;
+use crate::node::set::{Named, split};
+use crate::node::{Node, NodeHealth, NodeSet};
 
-/// One EVM chain.
 #[derive(Debug)]
 pub struct EvmChain {
     pub(super) config: EvmConfig,
@@ -35,19 +34,15 @@ pub struct EvmChain {
 }
 
 impl EvmChain {
-    /// Checks the configuration; nodes are first asked when they are first needed.
+    /// Checks the configuration. Nodes are first asked when they are first needed.
     pub fn new(config: EvmConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let nodes = config
-            .nodes
-            .iter()
-            .map(|node| {
-                let rpc = JsonRpc::new(&node.url, config.timeout(), config.max_batch)
-                    .ok_or_else(|| ConfigError::BadUrl { name: node.name.clone() })?;
-                Ok(Node::new(config.chain.clone(), &node.name, EvmClient::new(rpc, config.chain_id)))
-            })
-            .collect::<Result<Vec<_>, ConfigError>>()?;
-        let nodes = NodeSet::new(config.chain.clone(), nodes, config.quorum, config.max_lag_blocks)?;
+        let client = |url: &str| {
+            let rpc = JsonRpc::new(url, config.timeout(), config.max_batch)?;
+            Some(EvmClient::new(rpc, config.chain_id))
+        };
+        let chain = config.chain.clone();
+        let nodes = NodeSet::new(chain, &config.nodes, config.quorum, config.max_lag_blocks, client)?;
         Ok(Self { config, nodes })
     }
 
@@ -81,7 +76,7 @@ impl EvmChain {
         }
     }
 
-    /// Every address in an action must be of this kind of chain; the same 20 bytes elsewhere are another account.
+    /// Every address of an action must be of this family; the same 20 bytes are another account on another family.
     pub(super) fn check_addresses(&self, action: &Action) -> Result<(), ChainError> {
         self.evm(&action.sender())?;
         match action {
@@ -94,19 +89,19 @@ impl EvmChain {
         }
     }
 
-    /// Reads every node's head and remembers it with the node.
-    async fn heads(&self) -> Vec<(NodeName, Result<Head, NodeError>)> {
+    /// Reads the head of every node and records it with the node.
+    async fn heads(&self) -> Named<Result<Head, NodeError>> {
         self.nodes
             .ask_all(|node| async move {
                 let header = node.ask(|client| client.header(At::Latest)).await?;
-                let header = header.ok_or_else(|| malformed("no latest block"))?;
+                let header = header.ok_or_else(|| NodeError::malformed("no latest block"))?;
                 Ok(node.saw_head(header.head()))
             })
             .await
     }
 
     /// The number up to which each node calls the chain final.
-    async fn final_numbers(&self) -> Vec<(NodeName, Result<u64, NodeError>)> {
+    async fn final_numbers(&self) -> Named<Result<u64, NodeError>> {
         match self.config.finality {
             Finality::Depth(depth) => self
                 .heads()
@@ -120,7 +115,7 @@ impl EvmChain {
                         let header = node.ask(|client| client.header(At::Finalized)).await?;
                         header
                             .map(|header| header.head().number)
-                            .ok_or_else(|| malformed("no finalized block"))
+                            .ok_or_else(|| NodeError::malformed("no finalized block"))
                     })
                     .await
             }
@@ -153,9 +148,9 @@ impl ChainEdge for EvmChain {
         let (Some(mined), Some(pending)) = (mined, pools.iter().copied().max()) else {
             return Err(self.nodes.nobody(failed));
         };
-        // With fewer answers than that, one node alone would move the lane for good.
+        // With fewer answers than a quorum, one node alone could move the lane permanently.
         let agreed = if pools.len() < quorum { None } else { reached_by(quorum, pools) };
-        Ok(Anchor::Nonce(Sight { mined, pending, agreed }))
+        Ok(Anchor::Nonce(NonceCounts { mined, pending, agreed }))
     }
 
     async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Quote, QuoteError>> {
@@ -182,82 +177,38 @@ impl ChainEdge for EvmChain {
     }
 
     async fn broadcast(&self, raw: &[Vec<u8>]) -> Vec<Broadcast> {
-        if raw.is_empty() {
-            return Vec::new();
-        }
-        let outcomes = send_to_all(&self.nodes, raw, self.config.linger(), send_raw).await;
-        raw.iter()
-            .enumerate()
-            .map(|(index, raw)| {
-                let nodes = outcomes.iter().map(|(node, all)| (node.clone(), all[index].clone())).collect();
-                let broadcast = Broadcast::new(hash_of(raw), nodes);
-                let labels = [
-                    ("chain", self.config.chain.to_string()),
-                    ("outcome", broadcast.merged.label().to_owned()),
-                ];
-                metrics::counter!("bursar_chain_broadcasts_total", &labels).increment(1);
-                broadcast
-            })
-            .collect()
+        self.nodes.broadcast(raw, self.config.linger(), hash_of, send_raw).await
     }
 
     async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError> {
-        let wanted: &Vec<B256> = &hashes.iter().map(|hash| B256::from(*hash)).collect();
-        let asked = self.nodes.all().len();
-        let answers = self
-            .nodes
-            .ask_all(|node| async move { node.ask(|client| client.transactions(wanted)).await })
-            .await;
-        let (answers, failed) = split(answers);
-        if answers.is_empty() {
-            return Err(self.nodes.nobody(failed));
-        }
-        let best = |index: usize| {
-            let seen = |answer: &Vec<Option<super::wire::WireTransaction>>| match answer.get(index) {
-                None | Some(None) => Seen::Nowhere,
-                Some(Some(tx)) => match (tx.block_number, tx.block_hash) {
-                    (Some(number), Some(hash)) => {
-                        Seen::Included(BlockRef { number: number.to(), hash: hash.into() })
-                    }
-                    (None, _) | (_, None) => Seen::Pending,
-                },
-            };
-            answers
-                .iter()
-                .map(|(_, answer)| seen(answer))
-                .max_by_key(Seen::certainty)
-                .unwrap_or(Seen::Nowhere)
+        let seen = |tx: Option<WireTransaction>| match tx.map(|tx| (tx.block_number, tx.block_hash)) {
+            None => Seen::Nowhere,
+            Some((Some(number), Some(hash))) => {
+                Seen::Included(BlockRef { number: number.to(), hash: hash.into() })
+            }
+            Some((None, _) | (_, None)) => Seen::Pending,
         };
-        Ok(hashes
-            .iter()
-            .enumerate()
-            .map(|(index, hash)| Sighting { hash: *hash, seen: best(index), answered: answers.len(), asked })
-            .collect())
+        let ask = |node: Arc<Node<EvmClient>>| async move {
+            let found = node.ask(|client| client.transactions(hashes)).await?;
+            Ok(found.into_iter().map(seen).collect())
+        };
+        self.nodes.lookup(hashes, ask).await
     }
 
     async fn head(&self) -> Result<Head, ChainError> {
-        let (heads, failed) = split(self.heads().await);
-        self.nodes.preferred_head(&heads).ok_or_else(|| self.nodes.nobody(failed))
+        self.nodes.preferred_head(self.heads().await)
     }
 
     async fn finalized(&self) -> Result<Agreement<Head>, ChainError> {
-        let (numbers, failed) = split(self.final_numbers().await);
-        let reached = numbers.iter().map(|(_, number)| *number).collect();
-        let Some(number) = reached_by(self.nodes.quorum(), reached) else {
-            return Err(self.nodes.nobody(failed));
-        };
-        let answers = self
-            .nodes
-            .ask_all(|node| async move {
-                let header = node.ask(|client| client.header(At::Number(number))).await?;
-                Ok(match header {
-                    Some(header) => NodeAnswer::Value(header.head()),
-                    None => NodeAnswer::Abstain(format!("has no block {number} yet")),
-                })
+        let number = self.nodes.reached(self.final_numbers().await)?;
+        let ask = |node: Arc<Node<EvmClient>>| async move {
+            let header = node.ask(|client| client.header(At::Number(number))).await?;
+            Ok(match header {
+                Some(header) => NodeAnswer::Value(header.head()),
+                None => NodeAnswer::Abstain(format!("has no block {number} yet")),
             })
-            .await;
-        let answers = answers.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect();
-        Ok(self.nodes.agreement(answers))
+        };
+        Ok(self.nodes.agree(ask).await)
     }
 
     async fn blocks(&self, numbers: RangeInclusive<u64>, detail: Detail) -> Result<Vec<Block>, ChainError> {
@@ -270,11 +221,11 @@ impl ChainEdge for EvmChain {
     }
 
     async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
-        self.settlements_asof(claims, asof).await
+        self.nodes.agree_on_claims(claims, |node| async move { statuses(&node, claims, asof).await }).await
     }
 
     async fn fate(&self, question: &FateQuestion) -> Agreement<Fate> {
-        self.fate_asof(question).await
+        self.nodes.agree(|node| async move { fate(&node, question).await }).await
     }
 
     async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError> {
@@ -308,8 +259,4 @@ async fn send_raw(node: Arc<Node<EvmClient>>, raw: Arc<[Vec<u8>]>) -> Vec<Broadc
         Ok(replies) => replies.iter().map(classify::sent).collect(),
         Err(error) => vec![classify::send_failed(&error); raw.len()],
     }
-}
-
-fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: reason.to_owned() }
 }

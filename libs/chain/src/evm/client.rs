@@ -1,22 +1,20 @@
-//! Typed questions to one EVM node.
-//!
-//! Owns the JSON of requests. Never decides which node to ask or what an answer means for a payment.
+//! Typed questions to one EVM node, and the JSON of their requests.
 
 use std::ops::RangeInclusive;
 
-use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
+use alloy_primitives::{Address, Bytes, U64, U128, U256};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use types::TxHash;
 
 use super::classify::read_fault;
 use super::erc20;
 use super::wire::{WireBlock, WireFeeHistory, WireHeader, WireReceipt, WireTransaction};
 use crate::edge::{Block, Detail};
 use crate::error::NodeError;
-use crate::jsonrpc::{JsonRpc, Reply, RpcCall, read};
 use crate::node::NodeClient;
+use crate::node::jsonrpc::{JsonRpc, Reply, RpcCall, read};
 
-/// Which block a question is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     Latest,
@@ -72,12 +70,11 @@ impl EvmClient {
         Self { rpc, chain_id }
     }
 
-    /// `None` when the node has no such block, for instance because it lags.
+    /// `None` if the node has no such block, for instance because it lags.
     pub async fn header(&self, at: At) -> Result<Option<WireHeader>, NodeError> {
         self.rpc.call("eth_getBlockByNumber", json!([at.json(), false])).await
     }
 
-    /// Headers of these numbers, in the order asked.
     pub async fn headers(&self, numbers: &[u64]) -> Result<Vec<Option<WireHeader>>, NodeError> {
         self.many(
             numbers
@@ -87,7 +84,7 @@ impl EvmClient {
         .await
     }
 
-    /// Blocks of these numbers up to the first the node does not have.
+    /// Blocks of these numbers, up to the first that the node does not have.
     pub async fn blocks(
         &self,
         numbers: RangeInclusive<u64>,
@@ -105,33 +102,39 @@ impl EvmClient {
         Ok(blocks.into_iter().map_while(|block| block.map(WireBlock::block)).collect())
     }
 
-    pub async fn receipts(&self, hashes: &[B256]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
-        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionReceipt", json!([hash])))).await
+    pub async fn receipts(&self, hashes: &[TxHash]) -> Result<Vec<Option<WireReceipt>>, NodeError> {
+        self.many(
+            hashes.iter().map(|hash| RpcCall::new("eth_getTransactionReceipt", json!([hash.to_string()]))),
+        )
+        .await
     }
 
-    pub async fn transactions(&self, hashes: &[B256]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
-        self.many(hashes.iter().map(|hash| RpcCall::new("eth_getTransactionByHash", json!([hash])))).await
+    pub async fn transactions(&self, hashes: &[TxHash]) -> Result<Vec<Option<WireTransaction>>, NodeError> {
+        self.many(
+            hashes.iter().map(|hash| RpcCall::new("eth_getTransactionByHash", json!([hash.to_string()]))),
+        )
+        .await
     }
 
-    /// How many transactions of this sender the state at that block contains: the next nonce.
+    /// The number of transactions of this sender in the state at that block, which is the next nonce.
     pub async fn nonce(&self, sender: Address, at: At) -> Result<u64, NodeError> {
         let count: U64 = self.rpc.call("eth_getTransactionCount", json!([sender, at.json()])).await?;
         Ok(count.to())
     }
 
-    /// Next nonce in the latest state and with the pool counted in.
+    /// The next nonce in the latest state, and the next nonce with the pool included.
     pub async fn nonces(&self, sender: Address) -> Result<(u64, u64), NodeError> {
         let calls = [At::Latest, At::Pending]
             .map(|at| RpcCall::new("eth_getTransactionCount", json!([sender, at.json()])));
         let counts: Vec<U64> = self.many(calls).await?;
         match counts[..] {
             [latest, pending] => Ok((latest.to(), pending.to())),
-            _ => Err(NodeError::Malformed { reason: "not two answers".to_owned() }),
+            _ => Err(NodeError::malformed("not two answers")),
         }
     }
 
-    /// Balances in the latest state: native without a token, otherwise by the token's `balanceOf`. `None` where the
-    /// contract gave no number, so that one bad token does not spoil the others.
+    /// Balances in the latest state, native or by the `balanceOf` of a token. `None` where the contract gave no number, so that one
+    /// bad token does not affect the others.
     pub async fn balances(&self, of: &[(Address, Option<Address>)]) -> Result<Vec<Option<U256>>, NodeError> {
         let calls: Vec<RpcCall> = of
             .iter()
@@ -146,7 +149,7 @@ impl EvmClient {
         let replies = self.rpc.batch(&calls).await?;
         let balance = |(reply, (_, token)): (Reply, &(Address, Option<Address>))| match (reply, token) {
             (Ok(raw), None) => read(&raw).map(Some),
-            // A contract that is none answers `0x`; that is not a balance of zero.
+            // An address without code answers `0x`, which is not a balance of zero.
             (Ok(raw), Some(_)) => read::<Bytes>(&raw).map(|word| erc20::decode_uint(&word)),
             (Err(fault), Some(_)) if !read_fault(&fault).is_of_the_node() => Ok(None),
             (Err(fault), _) => Err(fault.into()),
@@ -154,7 +157,7 @@ impl EvmClient {
         replies.into_iter().zip(of).map(balance).collect()
     }
 
-    /// Gas for each of these calls. An inner error concerns its own call: it would revert, for instance.
+    /// Gas for each of these calls. An inner error is about its own call; for instance it would revert.
     pub async fn estimate_gas(
         &self,
         calls: &[CallRequest],
@@ -174,7 +177,7 @@ impl EvmClient {
         self.rpc.call("eth_feeHistory", json!([U64::from(blocks), "latest", [percentile]])).await
     }
 
-    /// Sends signed transactions in order. The outer error concerns all of them, an inner one its own.
+    /// Sends signed transactions in order. The outer error is about all of them, an inner one about its own.
     pub async fn send_raw(&self, raw: &[Vec<u8>]) -> Result<Vec<Reply>, NodeError> {
         let calls: Vec<RpcCall> = raw
             .iter()
@@ -185,7 +188,7 @@ impl EvmClient {
         self.rpc.batch(&calls).await
     }
 
-    /// A batch whose every answer must be readable; the first error stands for all.
+    /// A batch in which every answer must be readable; the first error is returned.
     async fn many<T: DeserializeOwned>(
         &self,
         calls: impl IntoIterator<Item = RpcCall>,

@@ -1,12 +1,12 @@
-//! What an EVM chain is made of, as the catalogue describes it.
+//! The configuration of an EVM chain, as the catalogue describes it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use types::ChainName;
 
-use super::fees::FeePolicy;
-use super::gas::GasPolicy;
+use super::price::fees::FeePolicy;
+use super::price::gas::GasPolicy;
 use crate::error::ConfigError;
 use crate::node::NodeConfig;
 
@@ -20,7 +20,6 @@ pub enum Finality {
     Tag,
 }
 
-/// One EVM chain. Nothing about a chain is built in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvmConfig {
@@ -28,7 +27,7 @@ pub struct EvmConfig {
     pub chain_id: u64,
     /// In order of preference.
     pub nodes: Vec<NodeConfig>,
-    /// How many nodes must say the same before it counts for a verdict; two where there are two.
+    /// How many nodes must give the same answer before it counts for a verdict. The default is two, or one with a single node.
     #[serde(default)]
     pub quorum: Option<usize>,
     pub finality: Finality,
@@ -38,13 +37,13 @@ pub struct EvmConfig {
     pub gas: GasPolicy,
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
-    /// Questions in one JSON-RPC batch; hosted nodes often take no more than 100.
+    /// Questions in one JSON-RPC batch; hosted nodes often accept no more than 100.
     #[serde(default = "max_batch")]
     pub max_batch: usize,
     /// Nodes further behind the best one are asked last.
     #[serde(default = "max_lag_blocks")]
     pub max_lag_blocks: u64,
-    /// Once one node has a sent transaction, how long the others' answers are waited for. They are still sent to.
+    /// How long to wait for the answers of other nodes once one node has a sent transaction. The others still get it.
     #[serde(default = "linger_ms")]
     pub broadcast_linger_ms: u64,
 }

@@ -1,6 +1,4 @@
-//! ERC-20: calldata of the calls Bursar makes, and Transfer logs.
-//!
-//! Pure. Says what a log contains, never whether its contract is to be trusted.
+//! ERC-20: calldata of the calls that Bursar makes, and Transfer logs. Whether a contract can be trusted is decided elsewhere.
 
 use alloy::sol;
 use alloy::sol_types::{SolCall as _, SolEvent as _};
@@ -24,15 +22,14 @@ pub fn balance_of_calldata(holder: Address) -> Bytes {
     balanceOfCall { holder }.abi_encode().into()
 }
 
-/// One returned word as a number; anything shorter is no answer.
+/// Reads one returned word as a number; anything shorter is no answer.
 pub fn decode_uint(word: &[u8]) -> Option<U256> {
     word.get(..32).map(U256::from_be_slice)
 }
 
-/// The topic of Transfer logs.
 pub const TRANSFER_TOPIC: B256 = Transfer::SIGNATURE_HASH;
 
-/// A Transfer log, when this is one in ERC-20's shape. ERC-721 uses the same topic with a fourth one.
+/// Reads a Transfer log in the form of ERC-20. ERC-721 uses the same topic together with a fourth one.
 pub fn decode_transfer(log: &WireLog) -> Option<Transfer> {
     if log.removed || log.topics.len() != 3 || log.data.len() != 32 {
         return None;

@@ -1,57 +1,28 @@
-//! Verdict reads: where claimed transactions stand, and what became of a nonce, as of a final block.
+//! Reads for verdicts: the status of claimed transactions, and what became of a nonce, as of a final block.
 //!
-//! Every node is asked, and each answers from one view of its own: it must have the final block in question under the
-//! same hash (otherwise it contradicts), a receipt counts only if its block is canonical on that node, and a node that
-//! lags or has pruned the state abstains. What they say is put together by `agreement`.
+//! Every node is asked, and each answers from one view of its own. It must have the final block in question under the same hash,
+//! otherwise it contradicts; a receipt counts only if its block is canonical on that node; and a node that lags or has pruned the
+//! state abstains. `NodeSet` combines the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use alloy_primitives::{Address as EvmAddress, B256, U256};
+use alloy_primitives::{Address as EvmAddress, U256};
 use payment::{BlockRef, Closing, Cost};
-use types::RawAmount;
+use types::{RawAmount, TxHash};
 
-use super::chain::EvmChain;
 use super::client::{At, EvmClient};
 use super::effect;
 use super::wire::{WireReceipt, WireTransaction};
-use crate::agreement::{Agreement, NodeAnswer};
 use crate::edge::{Claim, Detail, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
-use crate::node::{Node, or_abstain};
-use crate::settle::level_pools;
-
-impl EvmChain {
-    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
-        if claims.is_empty() {
-            return Vec::new();
-        }
-        let told = self.nodes.ask_all(|node| async move { standings(&node, claims, asof).await }).await;
-        let told: Vec<_> = told
-            .into_iter()
-            .map(|(node, told)| {
-                let abstained = |error: NodeError| vec![NodeAnswer::Abstain(error.to_string()); claims.len()];
-                (node, told.unwrap_or_else(abstained))
-            })
-            .collect();
-        (0..claims.len())
-            .map(|index| {
-                let answers = told.iter().map(|(node, told)| (node.clone(), told[index].clone())).collect();
-                self.nodes.agreement(level_pools(answers))
-            })
-            .collect()
-    }
-
-    pub(super) async fn fate_asof(&self, question: &FateQuestion) -> Agreement<Fate> {
-        let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
-        self.nodes.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
-    }
-}
+use crate::node::Node;
+use crate::node::agreement::NodeAnswer;
 
 /// The canonical chain as one node sees it, at the heights that matter.
 struct View {
-    hashes: BTreeMap<u64, B256>,
+    hashes: BTreeMap<u64, TxHash>,
 }
 
 impl View {
@@ -61,16 +32,16 @@ impl View {
         let hashes = numbers
             .into_iter()
             .zip(headers)
-            .filter_map(|(number, header)| Some((number, header?.hash)))
+            .filter_map(|(number, header)| Some((number, header?.hash.into())))
             .collect();
         Ok(Self { hashes })
     }
 
-    /// Why this node has no say about that final block, if it has none.
+    /// The answer of a node that does not have that final block.
     fn objection<T>(&self, asof: &Head) -> Option<NodeAnswer<T>> {
         match self.hashes.get(&asof.number) {
             None => Some(NodeAnswer::Abstain(format!("has no block {} yet", asof.number))),
-            Some(hash) if *hash != B256::from(asof.hash) => {
+            Some(hash) if *hash != asof.hash => {
                 Some(NodeAnswer::Conflict(format!("has block {hash} at final height {}", asof.number)))
             }
             Some(_) => None,
@@ -78,22 +49,22 @@ impl View {
     }
 
     fn is_canonical(&self, block: BlockRef) -> bool {
-        self.hashes.get(&block.number) == Some(&B256::from(block.hash))
+        self.hashes.get(&block.number) == Some(&block.hash)
     }
 }
 
-/// One node's answer for each claim.
-async fn standings(
+/// The answer of one node for each claim.
+pub(super) async fn statuses(
     node: &Arc<Node<EvmClient>>,
     claims: &[Claim],
     asof: &Head,
 ) -> Result<Vec<NodeAnswer<TxStatus>>, NodeError> {
-    let hashes: Vec<B256> = claims.iter().map(|claim| claim.hash.into()).collect();
+    let hashes: Vec<TxHash> = claims.iter().map(|claim| claim.hash).collect();
     let (receipts, transactions) = futures::try_join!(
         node.ask(|client| client.receipts(&hashes)),
         node.ask(|client| client.transactions(&hashes)),
     )?;
-    // After the receipts, so that a receipt of a block that was undone in between is noticed.
+    // The blocks are read after the receipts, so that a receipt of a block that was undone in between is noticed.
     let mut numbers: BTreeSet<u64> =
         receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);
@@ -105,11 +76,11 @@ async fn standings(
     Ok(claims
         .iter()
         .zip(seen)
-        .map(|(claim, (receipt, tx))| standing(claim, receipt, tx, &view, asof))
+        .map(|(claim, (receipt, tx))| status(claim, receipt, tx, &view, asof))
         .collect())
 }
 
-fn standing(
+fn status(
     claim: &Claim,
     receipt: &Option<WireReceipt>,
     transaction: &Option<WireTransaction>,
@@ -119,14 +90,14 @@ fn standing(
     let Some(receipt) = receipt else {
         let Some(transaction) = transaction else { return NodeAnswer::Value(TxStatus::NotSeen) };
         return match transaction.block_number.map(|number| number.to::<u64>()) {
-            // It has the transaction in its past and no receipt: it has pruned it, or not indexed it yet.
+            // It has the transaction in a past block but no receipt: it has pruned the receipt, or not indexed it yet.
             Some(number) if number <= asof.number => {
                 NodeAnswer::Abstain(format!("has it in block {number} and no receipt of it"))
             }
             Some(_) | None => NodeAnswer::Value(TxStatus::NotFinal),
         };
     };
-    if receipt.transaction_hash != B256::from(claim.hash) {
+    if TxHash::from(receipt.transaction_hash) != claim.hash {
         return NodeAnswer::Conflict("gave the receipt of another transaction".to_owned());
     }
     let block = receipt.block();
@@ -150,14 +121,16 @@ fn standing(
     }))
 }
 
-/// One node's answer to what became of a nonce.
-async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<NodeAnswer<Fate>, NodeError> {
+/// The answer of one node to what became of a nonce.
+pub(super) async fn fate(
+    node: &Arc<Node<EvmClient>>,
+    question: &FateQuestion,
+) -> Result<NodeAnswer<Fate>, NodeError> {
     let Closing::Nonce { sender, nonce } = question.closing else {
         return Ok(NodeAnswer::Abstain("this chain has no time windows".to_owned()));
     };
     let (sender, asof) = (sender.as_evm(), question.asof);
-    let hashes: Vec<B256> = question.ours.iter().map(|hash| B256::from(*hash)).collect();
-    let receipts = node.ask(|client| client.receipts(&hashes)).await?;
+    let receipts = node.ask(|client| client.receipts(&question.ours)).await?;
     let mut numbers: BTreeSet<u64> =
         receipts.iter().flatten().map(|receipt| receipt.block_number.to()).collect();
     numbers.insert(asof.number);
@@ -174,8 +147,8 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<No
     if node.ask(|client| client.nonce(sender, At::Number(asof.number))).await? <= nonce {
         return Ok(NodeAnswer::Value(Fate::Open));
     }
-    // The nonce is used up and none of our receipts says by whom. That they are missing proves nothing (a pruned
-    // index has the same silence), so the transaction that used it must be found.
+    // The nonce is used and none of our receipts says by which transaction. Missing receipts prove nothing, because a pruned index
+    // has none either, so the transaction that used the nonce must be found.
     let Some(number) = first_block_above(node, sender, nonce, question.since, asof.number).await? else {
         return Ok(NodeAnswer::Abstain(format!("nonce {nonce} was used before block {}", question.since)));
     };
@@ -197,7 +170,7 @@ async fn fate(node: &Arc<Node<EvmClient>>, question: &FateQuestion) -> Result<No
     })
 }
 
-/// The first block in whose state the sender's count is above this nonce, found by halving.
+/// The first block in whose state the nonce is used, found by bisection.
 async fn first_block_above(
     node: &Arc<Node<EvmClient>>,
     sender: EvmAddress,

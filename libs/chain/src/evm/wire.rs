@@ -1,7 +1,7 @@
 //! The parts of EVM nodes' JSON that Bursar reads.
 //!
-//! Only what is used is named, so that a chain with fields of its own (BSC's milliseconds, other receipt types) reads
-//! like any other. Nothing is given a default that could be mistaken for a fact: a missing status stays missing.
+//! Only the fields that are used are named, so that a chain with additional fields (BSC's milliseconds, other receipt types) can be
+//! read like any other. No field has a default that could be mistaken for a fact: a missing status stays missing.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
 use payment::BlockRef;
@@ -134,6 +134,6 @@ pub struct WireFeeHistory {
     /// One more than blocks: the last is the next block's.
     #[serde(default)]
     pub base_fee_per_gas: Vec<U128>,
-    /// For each block, one value for each percentile asked; some nodes leave it out or write null.
+    /// For each block, one value for each requested percentile; some nodes leave it out or write null.
     pub reward: Option<Vec<Vec<U128>>>,
 }

@@ -1,6 +1,4 @@
-//! A TRON network behind a set of nodes: the [`ChainEdge`] for it.
-//!
-//! Owns which question goes to one node, to the next on failure, or to all. Verdict reads are in `settle`.
+//! The [`ChainEdge`] of a TRON network. It decides which question goes to one node, to the next on failure, or to all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -16,9 +14,9 @@ use super::classify;
 use super::client::{DryRun, Side, TronClient};
 use super::config::TronConfig;
 use super::message::block_reference;
+use super::settle::{fate, statuses};
 use super::tx::{SignedTx, UnsignedTx, hash_of};
-use super::wire::{malformed, unsigned};
-use crate::agreement::{Agreement, NodeAnswer, reached_by};
+use super::wire::unsigned;
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
     Anchor, BalanceOf, Block, ChainEdge, Claim, Detail, Fate, FateQuestion, Plan, Seen, Sighting,
@@ -28,11 +26,11 @@ use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::evm::classify::send_failed;
 use crate::evm::erc20;
 use crate::heads::Head;
-use crate::http::Http;
-use crate::node::{Node, NodeHealth, NodeName, NodeSet, or_abstain, split};
-use crate::send::send_to_all;
+use crate::node::agreement::{Agreement, NodeAnswer, reached_by};
+use crate::node::http::Http;
+use crate::node::set::{Named, split};
+use crate::node::{Node, NodeHealth, NodeSet};
 
-/// One TRON network.
 #[derive(Debug)]
 pub struct TronChain {
     pub(super) config: TronConfig,
@@ -40,20 +38,15 @@ pub struct TronChain {
 }
 
 impl TronChain {
-    /// Checks the configuration; nodes are first asked when they are first needed.
+    /// Checks the configuration. Nodes are first asked when they are first needed.
     pub fn new(config: TronConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let nodes = config
-            .nodes
-            .iter()
-            .map(|node| {
-                let http = Http::new(&node.url, config.timeout())
-                    .ok_or_else(|| ConfigError::BadUrl { name: node.name.clone() })?;
-                let client = TronClient::new(http, config.network_id, config.at_once);
-                Ok(Node::new(config.chain.clone(), &node.name, client))
-            })
-            .collect::<Result<Vec<_>, ConfigError>>()?;
-        let nodes = NodeSet::new(config.chain.clone(), nodes, config.quorum, config.max_lag_blocks)?;
+        let client = |url: &str| {
+            let http = Http::new(url, config.timeout())?;
+            Some(TronClient::new(http, config.network_id, config.at_once))
+        };
+        let chain = config.chain.clone();
+        let nodes = NodeSet::new(chain, &config.nodes, config.quorum, config.max_lag_blocks, client)?;
         Ok(Self { config, nodes })
     }
 
@@ -70,7 +63,7 @@ impl TronChain {
         }
     }
 
-    /// Every address in a transfer must be of this network; the same 20 bytes elsewhere are another account.
+    /// Every address of a transfer must be of this family; the same 20 bytes are another account on another family.
     pub(super) fn check_addresses(&self, transfer: &Transfer) -> Result<(), ChainError> {
         self.of_network(&transfer.from)?;
         self.of_network(&transfer.to)?;
@@ -80,8 +73,8 @@ impl TronChain {
         Ok(())
     }
 
-    /// Reads every node's head and remembers it with the node.
-    async fn heads(&self) -> Vec<(NodeName, Result<Head, NodeError>)> {
+    /// Reads the head of every node and records it with the node.
+    async fn heads(&self) -> Named<Result<Head, NodeError>> {
         self.nodes
             .ask_all(|node| async move {
                 let head = newest(&node, Side::Full).await?;
@@ -90,22 +83,21 @@ impl TronChain {
             .await
     }
 
-    async fn solid_heads(&self) -> Vec<(NodeName, Result<Head, NodeError>)> {
+    async fn solid_heads(&self) -> Named<Result<Head, NodeError>> {
         self.nodes.ask_all(|node| async move { newest(&node, Side::Solid).await }).await
     }
 }
 
-/// A node's newest block.
 async fn newest(node: &Arc<Node<TronClient>>, side: Side) -> Result<Head, NodeError> {
     node.ask(|client| async move {
         let block = client.block(side, None, false).await?;
         let head = block.map(|block| block.head()).transpose()?.flatten();
-        head.ok_or_else(|| malformed("no newest block"))
+        head.ok_or_else(|| NodeError::malformed("no newest block"))
     })
     .await
 }
 
-/// A node's block of a number; `None` when it does not have one on that side.
+/// `None` if the node does not have a block of this number on that side.
 pub(super) async fn head_at(
     node: &Arc<Node<TronClient>>,
     side: Side,
@@ -132,8 +124,8 @@ impl ChainEdge for TronChain {
         BindingKind::Window
     }
 
-    /// Refers to a solid block, which no fork takes away, and counts from a block's time, not from this machine's. One
-    /// node alone raises neither: what is taken is what enough of them reach.
+    /// Refers to a solid block, which no fork undoes, and counts from the time of a block, not of this machine. A single node
+    /// cannot raise either of them, because only what a quorum reaches is used.
     async fn anchor(&self, sender: &Address) -> Result<Anchor, ChainError> {
         self.of_network(sender)?;
         let (heads, solids) = futures::join!(self.heads(), self.solid_heads());
@@ -159,7 +151,7 @@ impl ChainEdge for TronChain {
         self.price_all(actions).await
     }
 
-    /// A transaction cannot be replaced here.
+    /// TRON has no replacement of transactions.
     fn bump(&self, _previous: &Price, _market: Option<&Price>) -> Option<Quote> {
         None
     }
@@ -174,70 +166,33 @@ impl ChainEdge for TronChain {
     }
 
     async fn broadcast(&self, raw: &[Vec<u8>]) -> Vec<Broadcast> {
-        if raw.is_empty() {
-            return Vec::new();
-        }
         let at_once = self.config.at_once;
         let send = |node, raw| send_each(node, raw, at_once);
-        let outcomes = send_to_all(&self.nodes, raw, self.config.linger(), send).await;
-        raw.iter()
-            .enumerate()
-            .map(|(index, raw)| {
-                let nodes = outcomes.iter().map(|(node, all)| (node.clone(), all[index].clone())).collect();
-                let broadcast = Broadcast::new(hash_of(raw), nodes);
-                let labels = [
-                    ("chain", self.config.chain.to_string()),
-                    ("outcome", broadcast.merged.label().to_owned()),
-                ];
-                metrics::counter!("bursar_chain_broadcasts_total", &labels).increment(1);
-                broadcast
-            })
-            .collect()
+        self.nodes.broadcast(raw, self.config.linger(), hash_of, send).await
     }
 
     async fn lookup(&self, hashes: &[TxHash]) -> Result<Vec<Sighting>, ChainError> {
-        let asked = self.nodes.all().len();
-        let answers = self.nodes.ask_all(|node| async move { sightings(&node, hashes).await }).await;
-        let (answers, failed) = split(answers);
-        if answers.is_empty() {
-            return Err(self.nodes.nobody(failed));
-        }
-        let best = |index: usize| {
-            let seen = answers.iter().filter_map(|(_, answer)| answer.get(index).copied());
-            seen.max_by_key(Seen::certainty).unwrap_or(Seen::Nowhere)
-        };
-        Ok(hashes
-            .iter()
-            .enumerate()
-            .map(|(index, hash)| Sighting { hash: *hash, seen: best(index), answered: answers.len(), asked })
-            .collect())
+        self.nodes.lookup(hashes, |node| async move { sightings(&node, hashes).await }).await
     }
 
     async fn head(&self) -> Result<Head, ChainError> {
-        let (heads, failed) = split(self.heads().await);
-        self.nodes.preferred_head(&heads).ok_or_else(|| self.nodes.nobody(failed))
+        self.nodes.preferred_head(self.heads().await)
     }
 
     async fn finalized(&self) -> Result<Agreement<Head>, ChainError> {
-        let (solids, failed) = split(self.solid_heads().await);
-        let reached = solids.iter().map(|(_, head)| head.number).collect();
-        let Some(number) = reached_by(self.nodes.quorum(), reached) else {
-            return Err(self.nodes.nobody(failed));
-        };
-        let answers = self
-            .nodes
-            .ask_all(|node| async move {
-                Ok(match head_at(&node, Side::Solid, number).await? {
-                    Some(head) => NodeAnswer::Value(head),
-                    None => NodeAnswer::Abstain(format!("has no solid block {number} yet")),
-                })
+        let solids = self.solid_heads().await.into_iter();
+        let number =
+            self.nodes.reached(solids.map(|(node, head)| (node, head.map(|head| head.number))).collect())?;
+        let ask = |node: Arc<Node<TronClient>>| async move {
+            Ok(match head_at(&node, Side::Solid, number).await? {
+                Some(head) => NodeAnswer::Value(head),
+                None => NodeAnswer::Abstain(format!("has no solid block {number} yet")),
             })
-            .await;
-        let answers = answers.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect();
-        Ok(self.nodes.agreement(answers))
+        };
+        Ok(self.nodes.agree(ask).await)
     }
 
-    /// A node that has none of them is passed over: it may have forgotten what others still show.
+    /// A node that has none of the blocks is skipped, because it may have pruned what others still have.
     async fn blocks(&self, numbers: RangeInclusive<u64>, _detail: Detail) -> Result<Vec<Block>, ChainError> {
         let none = AtomicBool::new(false);
         let read = self.nodes.read(|node| {
@@ -261,11 +216,11 @@ impl ChainEdge for TronChain {
     }
 
     async fn settlements(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
-        self.settlements_asof(claims, asof).await
+        self.nodes.agree_on_claims(claims, |node| async move { statuses(&node, claims, asof).await }).await
     }
 
     async fn fate(&self, question: &FateQuestion) -> Agreement<Fate> {
-        self.fate_asof(question).await
+        self.nodes.agree(|node| async move { fate(&node, question).await }).await
     }
 
     async fn balances(&self, of: &[BalanceOf]) -> Result<Vec<Option<RawAmount>>, ChainError> {
@@ -288,7 +243,7 @@ impl ChainEdge for TronChain {
     }
 }
 
-/// One by one, because there are no batches: each transaction's answer is its own.
+/// Sends one by one, because TRON nodes have no batches.
 async fn send_each(
     node: Arc<Node<TronClient>>,
     raw: Arc<[Vec<u8>]>,
@@ -308,7 +263,6 @@ async fn send_each(
     futures::stream::iter(sends).buffered(at_once).collect().await
 }
 
-/// Where one node has seen each of these.
 async fn sightings(node: &Arc<Node<TronClient>>, hashes: &[TxHash]) -> Result<Vec<Seen>, NodeError> {
     let infos = node.ask(|client| client.infos(Side::Full, hashes)).await?;
     let mut numbers = BTreeSet::new();
@@ -338,7 +292,6 @@ async fn sightings(node: &Arc<Node<TronClient>>, hashes: &[TxHash]) -> Result<Ve
         .collect())
 }
 
-/// Balances as one node has them: TRX of accounts, tokens by their `balanceOf`.
 async fn balances(
     node: &Arc<Node<TronClient>>,
     of: &[BalanceOf],

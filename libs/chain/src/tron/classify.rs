@@ -1,13 +1,13 @@
-//! What nodes' answers to a broadcast mean. The only place that reads them.
+//! The meaning of nodes' answers to a broadcast. This is the only place that reads them.
 //!
-//! java-tron answers business errors with 200 and a code. No code alone permits another signature: what is refused here
-//! may have been accepted elsewhere, and what is unheard of is `Unknown`, after which the same bytes are sent again.
+//! java-tron answers refusals with status 200 and a code. No code alone permits another signature: what one node refuses another may
+//! have accepted, and an unknown code is `Unknown`, after which the same bytes are sent again.
 
 use super::wire::{WireBroadcast, plain};
 use crate::broadcast::{BroadcastOutcome, TransientCause};
-use crate::words::shorten;
+use crate::node::text::shorten;
 
-/// What a node's answer to `broadcasthex` means.
+/// The meaning of an answer to `broadcasthex`.
 pub fn sent(answer: &WireBroadcast) -> BroadcastOutcome {
     let message = plain(&answer.message);
     let reason = || shorten(&format!("{}: {message}", answer.code));
@@ -15,10 +15,10 @@ pub fn sent(answer: &WireBroadcast) -> BroadcastOutcome {
         return BroadcastOutcome::Unknown { reason: shorten(error) };
     }
     match answer.code.as_str() {
-        // Defaults are left out: success may come without its code.
+        // Nodes leave defaults out, so success may come without its code.
         "SUCCESS" | "" if answer.result => BroadcastOutcome::Accepted,
         "DUP_TRANSACTION_ERROR" => BroadcastOutcome::Duplicate,
-        // Refused for too few peers before it was looked at, or pooled here and not passed on: the words tell.
+        // Either refused for too few peers before it was checked, or in the pool and not passed on. The message tells which.
         "NOT_ENOUGH_EFFECTIVE_CONNECTION" if message.to_lowercase().contains("broadcast failed") => {
             BroadcastOutcome::Accepted
         }

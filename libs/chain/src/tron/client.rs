@@ -1,7 +1,5 @@
-//! Typed questions to one java-tron node.
-//!
-//! Owns paths and the JSON of requests, and tells apart what is no answer: a limit, history that is closed, text in
-//! place of JSON. Never decides which node to ask or what an answer means for a payment.
+//! Typed questions to one java-tron node: paths, the JSON of requests, and answers that are none (a rate limit, closed history, text
+//! instead of JSON).
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,24 +13,24 @@ use types::{Address, TxHash};
 use super::message::network_id;
 use super::wire::{
     WireAccount, WireBlock, WireBroadcast, WireConstant, WireInfo, WireInfos, WireParameters, WireResources,
-    WireTransaction, hash, malformed, plain,
+    WireTransaction, hash, plain,
 };
 use crate::error::NodeError;
-use crate::http::Http;
 use crate::node::NodeClient;
-use crate::words::shorten;
+use crate::node::http::Http;
+use crate::node::text::shorten;
 
-/// Most blocks in one answer of `getblockbylimitnext`.
+/// The most blocks in one answer of `getblockbylimitnext`.
 const BLOCKS_AT_ONCE: u64 = 100;
-/// An error object is small; larger answers are not searched for one.
+/// Error objects are small, so larger answers are not parsed for one.
 const ERROR_BYTES: usize = 16 << 10;
 
 /// Which state of a node is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The newest block and what the pool holds.
+    /// The newest block and the pool.
     Full,
-    /// Solid blocks alone.
+    /// Solid blocks only.
     Solid,
 }
 
@@ -49,7 +47,7 @@ impl Side {
 pub struct TronClient {
     http: Http,
     network_id: u64,
-    /// Questions to this node at the same time; it has no batches.
+    /// Questions to this node at the same time, because it has no batches.
     at_once: usize,
 }
 
@@ -66,7 +64,7 @@ struct Blocks {
 }
 
 impl NodeClient for TronClient {
-    /// Networks differ in their first block, and every node has that.
+    /// Networks differ in their first block, which every node has.
     async fn verify(&self) -> Result<(), NodeError> {
         let first = self.block(Side::Full, Some(0), false).await?;
         let Some(first) = first else {
@@ -85,7 +83,7 @@ impl TronClient {
         Self { http, network_id, at_once: at_once.max(1) }
     }
 
-    /// The block of this number, or the newest; `None` when the node has no such block on that side.
+    /// The block of this number, or the newest. `None` if the node has no such block on that side.
     pub async fn block(
         &self,
         side: Side,
@@ -99,12 +97,12 @@ impl TronClient {
         let block: WireBlock = self.ask(side, "getblock", &question).await?;
         match (block.head()?, number) {
             (None, _) => Ok(None),
-            (Some(head), Some(number)) if head.number != number => Err(malformed("another block")),
+            (Some(head), Some(number)) if head.number != number => Err(NodeError::malformed("another block")),
             (Some(_), _) => Ok(Some(block)),
         }
     }
 
-    /// Blocks of these numbers, ascending, up to the first the node does not have.
+    /// Blocks of these numbers, ascending, up to the first that the node does not have.
     pub async fn blocks(
         &self,
         side: Side,
@@ -131,7 +129,7 @@ impl TronClient {
         Ok(blocks)
     }
 
-    /// What became of each of these, in the order asked; `None` where the node knows of no inclusion on that side.
+    /// The receipt of each, in order; `None` where the node knows of no inclusion on that side.
     pub async fn infos(&self, side: Side, hashes: &[TxHash]) -> Result<Vec<Option<WireInfo>>, NodeError> {
         let questions = hashes.iter().map(|hash| async move {
             let question = json!({ "value": hash.bare() });
@@ -140,14 +138,14 @@ impl TronClient {
                 return Ok(None);
             }
             if info.id != hash.bare() {
-                return Err(malformed("the receipt of another transaction"));
+                return Err(NodeError::malformed("the receipt of another transaction"));
             }
             Ok(Some(info))
         });
         self.each(questions).await
     }
 
-    /// Whose receipts the node keeps for this block; `None` when it has no such block on that side.
+    /// The transactions whose receipts the node keeps for this block. `None` if it has no such block on that side.
     pub async fn receipts_of(&self, side: Side, number: u64) -> Result<Option<Vec<TxHash>>, NodeError> {
         match self.ask(side, "gettransactioninfobyblocknum", &json!({ "num": number })).await? {
             WireInfos::Of(infos) => {
@@ -157,7 +155,7 @@ impl TronClient {
         }
     }
 
-    /// Whether the node knows each of these at all; one that waits in its pool counts.
+    /// Whether the node knows each of these, in a block or in its pool.
     pub async fn known(&self, hashes: &[TxHash]) -> Result<Vec<bool>, NodeError> {
         let questions = hashes.iter().map(|hash| async move {
             let question = json!({ "value": hash.bare() });
@@ -167,7 +165,7 @@ impl TronClient {
         self.each(questions).await
     }
 
-    /// Each account, in the order asked; `None` for one that was never activated.
+    /// Each account, in order; `None` for one that was never activated.
     pub async fn accounts(&self, of: &[Address]) -> Result<Vec<Option<WireAccount>>, NodeError> {
         let questions = of.iter().map(|address| async move {
             let question = json!({ "address": address.tron_hex() });
@@ -177,7 +175,7 @@ impl TronClient {
         self.each(questions).await
     }
 
-    /// Staked resources of each account, in the order asked.
+    /// Staked resources of each account, in order.
     pub async fn resources(&self, of: &[Address]) -> Result<Vec<WireResources>, NodeError> {
         let questions = of.iter().map(|address| async move {
             self.ask(Side::Full, "getaccountresource", &json!({ "address": address.tron_hex() })).await
@@ -185,13 +183,12 @@ impl TronClient {
         self.each(questions).await
     }
 
-    /// The network's parameters by name.
     pub async fn parameters(&self) -> Result<BTreeMap<String, i64>, NodeError> {
         let all: WireParameters = self.ask(Side::Full, "getchainparameters", &json!({})).await?;
         Ok(all.list.into_iter().map(|parameter| (parameter.key, parameter.value)).collect())
     }
 
-    /// Runs calls upon the newest state without sending anything, in the order asked.
+    /// Simulates calls on the newest state, in order.
     pub async fn dry_runs(&self, calls: &[DryRun]) -> Result<Vec<WireConstant>, NodeError> {
         let questions = calls.iter().map(|call| async move {
             let question = json!({
@@ -204,14 +201,14 @@ impl TronClient {
         self.each(questions).await
     }
 
-    /// Offers signed bytes exactly as they are. An error object is part of the answer here: it says nothing certain.
+    /// Sends signed bytes as they are. An error object is part of the answer here, because it says nothing certain.
     pub async fn send(&self, raw: &[u8]) -> Result<WireBroadcast, NodeError> {
         let question = json!({ "transaction": alloy_primitives::hex::encode(raw) });
         let answer = self.exchange(&Side::Full.path("broadcasthex"), &question).await?;
         parse(&answer)
     }
 
-    /// Bounded: a node answers questions one by one, and limits those who ask too many at once.
+    /// Runs a limited number of questions at a time, because nodes limit callers who ask too many at once.
     async fn each<T>(
         &self,
         questions: impl Iterator<Item = impl Future<Output = Result<T, NodeError>> + Send> + Send,
@@ -235,12 +232,12 @@ impl TronClient {
     }
 
     async fn exchange(&self, path: &str, question: &Value) -> Result<Vec<u8>, NodeError> {
-        let body = serde_json::to_vec(question).map_err(|error| malformed(&error.to_string()))?;
+        let body = serde_json::to_vec(question).map_err(|error| NodeError::malformed(error.to_string()))?;
         let (status, answer) = self.http.post_to(path, body).await?;
         if !status.is_success() {
             return Err(NodeError::Http { status: status.as_u16() });
         }
-        // A lite node says in plain words, and with 200, that it has no such history.
+        // A lite node answers with status 200 and a plain text that it has no such history.
         let text = !matches!(answer.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['));
         if text && String::from_utf8_lossy(&answer).contains("lite fullnode") {
             return Err(NodeError::Declined { reason: "it is a lite node without this history".to_owned() });
@@ -249,7 +246,7 @@ impl TronClient {
     }
 }
 
-/// A call to be tried.
+/// A call to be simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DryRun {
     pub owner: Address,
@@ -258,5 +255,5 @@ pub struct DryRun {
 }
 
 fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, NodeError> {
-    serde_json::from_slice(answer).map_err(|error| malformed(&error.to_string()))
+    serde_json::from_slice(answer).map_err(|error| NodeError::malformed(error.to_string()))
 }

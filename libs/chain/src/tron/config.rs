@@ -1,18 +1,18 @@
-//! What a TRON network is made of, as the catalogue describes it.
+//! The configuration of a TRON network, as the catalogue describes it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use types::ChainName;
 
-use super::cost::MAX_FEE_LIMIT_SUN;
+use super::price::cost::MAX_FEE_LIMIT_SUN;
 use crate::error::ConfigError;
 use crate::node::NodeConfig;
 
 /// The network takes expirations at most a day ahead.
 const LONGEST_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How much payments may cost. All of it is data of the catalogue.
+/// How much payments may cost. The catalogue sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostPolicy {
@@ -34,7 +34,7 @@ impl Default for CostPolicy {
     }
 }
 
-/// One TRON network. Its own finality is the only one: a block is final when it is solid.
+/// A block of this network is final when it is solid; there is no other rule to configure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TronConfig {
@@ -43,13 +43,13 @@ pub struct TronConfig {
     pub network_id: u64,
     /// In order of preference.
     pub nodes: Vec<NodeConfig>,
-    /// How many nodes must say the same before it counts for a verdict; two where there are two.
+    /// How many nodes must give the same answer before it counts for a verdict. The default is two, or one with a single node.
     #[serde(default)]
     pub quorum: Option<usize>,
     #[serde(default)]
     pub costs: CostPolicy,
-    /// How long a signed transaction may be included, from the newest block's time on. Until it is over, and a solid
-    /// block is beyond it, nothing else can be signed for the payment.
+    /// How long a signed transaction may be included, counted from the time of the newest block. Until a solid block is beyond
+    /// its end, nothing else can be signed for the payment.
     #[serde(default = "window_ms")]
     pub window_ms: u64,
     #[serde(default = "timeout_ms")]
@@ -60,7 +60,7 @@ pub struct TronConfig {
     /// Nodes further behind the best one are asked last.
     #[serde(default = "max_lag_blocks")]
     pub max_lag_blocks: u64,
-    /// Once one node has a sent transaction, how long the others' answers are waited for. They are still sent to.
+    /// How long to wait for the answers of other nodes once one node has a sent transaction. The others still get it.
     #[serde(default = "linger_ms")]
     pub broadcast_linger_ms: u64,
 }

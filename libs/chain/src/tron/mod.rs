@@ -1,39 +1,35 @@
 //! The TRON adapter, over java-tron's HTTP API.
 //!
 //! ```text
-//! message    protobuf messages, ids of transactions and blocks (pure)
-//! merkle     the root over a block's transactions (pure)
+//! message    protobuf messages, ids and roots (pure)
 //! wire       the parts of nodes' JSON that are used
 //! client     typed questions to one node
-//! classify   what nodes' answers to a broadcast mean; the only place that reads them
-//! cost       bandwidth, energy and activation (pure)
+//! classify   the meaning of nodes' answers to a broadcast; the only place that reads them
 //! tx         unsigned transactions as data; signed bytes decoded and compared (pure)
-//! effect     whether an included transaction did what it was meant to (pure)
+//! effect     whether an included transaction had its effect (pure)
 //! chain      TronChain: the ChainEdge over a set of nodes
 //! price      prices of actions, and whether the wallet can pay them
-//! settle     verdict reads: settlements and fates
+//! settle     reads for verdicts: settlements and fates
 //! ```
 //!
-//! A network is told from others by its `network_id`, the last four bytes of its first block's id (728126428 on the main
-//! network); it must be set, and a node that shows another first block is refused. What is signed may be included for
-//! `window_ms`, five minutes unless set, counted by block time. A node's address must answer both `/wallet` and
-//! `/walletsolidity`: java-tron itself has them on two ports, behind one address once a gateway joins them.
+//! A network is identified by its `network_id`, the last four bytes of its first block's id (728126428 on the main network). It must be
+//! configured, and a node that shows another first block is refused. A signed transaction may be included for `window_ms` of block time,
+//! five minutes by default. The address of a node must serve both `/wallet` and `/walletsolidity`; java-tron has them on two ports, and a
+//! gateway joins them.
 //!
-//! There are no nonces here: a second signature is a second payment. What keeps two attempts of one job apart is that
-//! the first one's expiration is behind a solid block and that no solid block up to there holds it.
+//! There are no nonces, so a second signature is a second payment. A job gets a second attempt only when a solid block is beyond the
+//! expiration of the first one and no solid block up to there contains it.
 
 pub mod classify;
 pub mod client;
-pub mod cost;
 pub mod effect;
 pub mod message;
+pub mod price;
 pub mod tx;
 pub mod wire;
 
 mod chain;
 mod config;
-mod merkle;
-mod price;
 mod settle;
 
 pub use chain::TronChain;

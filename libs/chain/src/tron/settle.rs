@@ -1,17 +1,17 @@
-//! Verdict reads: where claimed transactions stand, and what became of a window, as of a solid block.
+//! Reads for verdicts: the status of claimed transactions, and what became of a window, as of a solid block.
 //!
-//! Every node is asked, and each answers from its own solid blocks: it must have the final block in question under the
-//! same id (otherwise it contradicts), a receipt counts only together with the solid block that holds its transaction,
-//! and a node that lags, is limited or keeps no history abstains. What they say is put together by `agreement`.
+//! Every node is asked, and each answers from its own solid blocks. It must have the final block in question under the same id,
+//! otherwise it contradicts; a receipt counts only together with the solid block that contains its transaction; and a node that lags,
+//! limits its callers or keeps no history abstains. `NodeSet` combines the answers.
 //!
-//! That a transaction can no longer land is never read off an answer about the transaction: `{}` means as little as a
-//! timeout. All solid blocks from the reference on are read, linked by their parents, until one is at or beyond the
-//! expiration. Whatever comes after that has a parent at or beyond it and cannot include the transaction.
+//! An answer about the transaction itself never proves that it can no longer land: `{}` means as little as a timeout. Instead all solid
+//! blocks from the reference on are read, linked by their parents, until one is at or beyond the expiration. Every later block has a
+//! parent at or beyond it and cannot include the transaction.
 //!
-//! A list with a transaction missing would make a second payment of it, so each block's list must be the one that the root
-//! in its header stands for. Of some transactions nodes do not show every byte that was hashed; there the root proves
-//! nothing, and the receipts that the node keeps for the block, which come from another of its stores, must name the same
-//! transactions. What the nodes have shown is compared in any case: see [`Fate::Expired`].
+//! A block that is shown without one of its transactions could cause a second payment, so the transactions must match the root in the
+//! header. For some transactions nodes do not show every byte that was hashed. The root proves nothing then, and the receipts that the
+//! node keeps for the block, which come from another store, must name the same transactions. In any case the nodes must have shown the
+//! same transactions: see [`Fate::Expired`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,50 +20,22 @@ use payment::{BlockRef, Closing, Cost};
 use sha2::{Digest as _, Sha256};
 use types::{RawAmount, TxHash};
 
-use super::chain::{TronChain, head_at};
+use super::chain::head_at;
 use super::client::{Side, TronClient};
 use super::effect;
-use super::wire::{WireBlock, WireInfo, malformed, unsigned};
-use crate::agreement::{Agreement, NodeAnswer};
+use super::wire::{WireBlock, WireInfo, unsigned};
 use crate::edge::{Claim, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
-use crate::node::{Node, or_abstain};
-use crate::settle::level_pools;
+use crate::node::Node;
+use crate::node::agreement::NodeAnswer;
 
-/// Blocks read at once while scanning: whole ones, of which a node must bring so many within one timeout.
+/// Blocks in one request of the scan. They are whole blocks, and a node must send them within one timeout.
 const SCAN_STEP: u64 = 20;
-/// A window is a day at most, which is fewer blocks than a reference may be old; further back is no window of ours.
+/// A window is at most a day long, which is fewer blocks than this.
 const LONGEST_SCAN: u64 = 65_536;
 
-impl TronChain {
-    pub(super) async fn settlements_asof(&self, claims: &[Claim], asof: &Head) -> Vec<Agreement<TxStatus>> {
-        if claims.is_empty() {
-            return Vec::new();
-        }
-        let told = self.nodes.ask_all(|node| async move { standings(&node, claims, asof).await }).await;
-        let told: Vec<_> = told
-            .into_iter()
-            .map(|(node, told)| {
-                let abstained = |error: NodeError| vec![NodeAnswer::Abstain(error.to_string()); claims.len()];
-                (node, told.unwrap_or_else(abstained))
-            })
-            .collect();
-        (0..claims.len())
-            .map(|index| {
-                let answers = told.iter().map(|(node, told)| (node.clone(), told[index].clone())).collect();
-                self.nodes.agreement(level_pools(answers))
-            })
-            .collect()
-    }
-
-    pub(super) async fn fate_asof(&self, question: &FateQuestion) -> Agreement<Fate> {
-        let told = self.nodes.ask_all(|node| async move { fate(&node, question).await }).await;
-        self.nodes.agreement(told.into_iter().map(|(node, answer)| (node, or_abstain(answer))).collect())
-    }
-}
-
-/// Why this node has no say about that final block, if it has none.
+/// The answer of a node that does not have that final block.
 async fn objection<T>(node: &Arc<Node<TronClient>>, asof: &Head) -> Result<Option<NodeAnswer<T>>, NodeError> {
     Ok(match head_at(node, Side::Solid, asof.number).await? {
         None => Some(NodeAnswer::Abstain(format!("has no solid block {} yet", asof.number))),
@@ -74,8 +46,8 @@ async fn objection<T>(node: &Arc<Node<TronClient>>, asof: &Head) -> Result<Optio
     })
 }
 
-/// One node's answer for each claim.
-async fn standings(
+/// The answer of one node for each claim.
+pub(super) async fn statuses(
     node: &Arc<Node<TronClient>>,
     claims: &[Claim],
     asof: &Head,
@@ -100,7 +72,7 @@ async fn standings(
         let Some(mut block) = node.ask(|client| client.block(Side::Solid, Some(number), true)).await? else {
             continue;
         };
-        // Whole blocks of a long page would fill the memory.
+        // Only claimed transactions are kept, because the whole blocks of many claims would fill the memory.
         block.transactions.retain(|transaction| claimed.contains(&transaction.tx_id));
         blocks.insert(number, block);
     }
@@ -108,14 +80,14 @@ async fn standings(
         .iter()
         .zip(&infos)
         .map(|(claim, info)| match info {
-            Some(info) => standing(claim, info, &blocks, asof),
+            Some(info) => status(claim, info, &blocks, asof),
             None if pending.contains(&claim.hash) => Ok(NodeAnswer::Value(TxStatus::NotFinal)),
             None => Ok(NodeAnswer::Value(TxStatus::NotSeen)),
         })
         .collect()
 }
 
-fn standing(
+fn status(
     claim: &Claim,
     info: &WireInfo,
     blocks: &BTreeMap<u64, WireBlock>,
@@ -133,7 +105,7 @@ fn standing(
     let Some((block, transaction)) = place else {
         return Ok(NodeAnswer::Abstain(format!("its receipt is of block {number}, which does not show it")));
     };
-    let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
+    let Some(head) = block.head()? else { return Err(NodeError::malformed("a block without an id")) };
     let at = BlockRef::from(head);
     let effect = effect::check(&claim.effect, &claim.hash, info, &transaction.raw_data_hex, at)?;
     Ok(NodeAnswer::Value(TxStatus::Settled(Settlement {
@@ -144,7 +116,7 @@ fn standing(
     })))
 }
 
-/// Energy and what was burnt in all: for energy, for bytes, for opening an account.
+/// The fee is all that was burnt: for energy, for bytes, and for opening an account.
 fn cost(info: &WireInfo) -> Result<Cost, NodeError> {
     let units = unsigned(info.receipt.energy_usage_total)?;
     let burnt = unsigned(info.receipt.energy_fee)?;
@@ -152,8 +124,11 @@ fn cost(info: &WireInfo) -> Result<Cost, NodeError> {
     Ok(Cost { units, unit_price, fee: RawAmount::from(unsigned(info.fee)?) })
 }
 
-/// One node's answer to what became of a window.
-async fn fate(node: &Arc<Node<TronClient>>, question: &FateQuestion) -> Result<NodeAnswer<Fate>, NodeError> {
+/// The answer of one node to what became of a window.
+pub(super) async fn fate(
+    node: &Arc<Node<TronClient>>,
+    question: &FateQuestion,
+) -> Result<NodeAnswer<Fate>, NodeError> {
     let Closing::Window { expiration_ms } = question.closing else {
         return Ok(NodeAnswer::Abstain("this chain has no nonces".to_owned()));
     };
@@ -184,21 +159,21 @@ async fn scan(
         }
         for block in &blocks {
             let (head, ids, proven) = match look(block, before.as_ref(), question)? {
-                Looked::Told(answer) => return Ok(answer),
-                Looked::Absent { head, ids, proven } => (head, ids, proven),
+                BlockScan::Answer(answer) => return Ok(answer),
+                BlockScan::Absent { head, ids, proven } => (head, ids, proven),
             };
             if !proven && !receipts_agree(node, head.number, &ids).await? {
                 let why = format!("block {} does not show the transactions of its root", head.number);
                 return Ok(NodeAnswer::Abstain(why));
             }
             ids.iter().for_each(|id| shown.update(id.as_bytes()));
-            // A transaction refers to a block that is older than its end. One that is not was named by mistake, or by a liar, and
-            // a search from there on proves nothing.
+            // A transaction refers to a block before its expiration. Any other start of the search is a mistake or a lie, and a search
+            // from there proves nothing.
             if before.is_none() && head.timestamp_ms >= expiration_ms {
                 let why = format!("the search would begin at block {}, after the window", head.number);
                 return Ok(NodeAnswer::Abstain(why));
             }
-            // Whatever follows has a parent at or beyond the expiration.
+            // Every later block has a parent at or beyond the expiration.
             if head.timestamp_ms >= expiration_ms {
                 let expired = Fate::Expired { closing: head.into(), shown: shown.finalize().into() };
                 return closed(node, question, expired).await;
@@ -212,8 +187,8 @@ async fn scan(
     Ok(NodeAnswer::Value(Fate::Open))
 }
 
-/// The scan found none of ours. That is the proof, unless the search began too late or the node contradicts its own blocks:
-/// then it has a receipt all the same, and has proven nothing.
+/// The scan found none of our transactions, which is the proof. If the node nevertheless has a receipt of one, the search began too
+/// late or the node contradicts its own blocks, and nothing is proven.
 async fn closed(
     node: &Arc<Node<TronClient>>,
     question: &FateQuestion,
@@ -229,7 +204,7 @@ async fn closed(
     Ok(NodeAnswer::Value(expired))
 }
 
-/// Whether the node's receipts of this block are those of these transactions, neither more nor fewer.
+/// Whether the node has receipts of exactly these transactions for this block.
 async fn receipts_agree(
     node: &Arc<Node<TronClient>>,
     number: u64,
@@ -241,22 +216,23 @@ async fn receipts_agree(
         .is_some_and(|receipts| !receipts.is_empty() && receipts.iter().collect::<BTreeSet<_>>() == shown))
 }
 
-/// What one block of a scan says.
-enum Looked {
-    /// None of ours is among these transactions of it; proven, if they are for certain all that it has.
+/// What one block of the scan shows.
+enum BlockScan {
+    /// None of ours is among these transactions. `proven` if these are certainly all transactions of the block.
     Absent {
         head: Head,
         ids: Vec<TxHash>,
         proven: bool,
     },
-    Told(NodeAnswer<Fate>),
+    Answer(NodeAnswer<Fate>),
 }
 
-/// Looks for ours in one block, which must be whole and follow the one before it. Ids are made from the transactions' bytes:
-/// what a node calls them, and how it spells that, decides nothing.
-fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Result<Looked, NodeError> {
-    let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
-    let abstain = |why: &str| Ok(Looked::Told(NodeAnswer::Abstain(format!("block {} {why}", head.number))));
+/// Looks for our transactions in one block, which must have the id that its header gives and follow the one before it. Ids of
+/// transactions are computed from their bytes; the ids that the node names are not used.
+fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Result<BlockScan, NodeError> {
+    let Some(head) = block.head()? else { return Err(NodeError::malformed("a block without an id")) };
+    let abstain =
+        |why: &str| Ok(BlockScan::Answer(NodeAnswer::Abstain(format!("block {} {why}", head.number))));
     if !block.is_whole() {
         return abstain("does not have the id that it names");
     }
@@ -264,14 +240,17 @@ fn look(block: &WireBlock, before: Option<&Head>, question: &FateQuestion) -> Re
         return abstain("does not follow the one before it");
     }
     if head.number == question.asof.number && head != question.asof {
-        return Ok(Looked::Told(NodeAnswer::Conflict(format!("has block {} at final height", head.hash))));
+        return Ok(BlockScan::Answer(NodeAnswer::Conflict(format!(
+            "has block {} at final height",
+            head.hash
+        ))));
     }
     let (ids, proven) = block.contents()?;
     let found = ids.iter().find(|id| question.ours.contains(id));
     Ok(match found {
         Some(hash) => {
-            Looked::Told(NodeAnswer::Value(Fate::Ours { hash: *hash, block: BlockRef::from(head) }))
+            BlockScan::Answer(NodeAnswer::Value(Fate::Ours { hash: *hash, block: BlockRef::from(head) }))
         }
-        None => Looked::Absent { head, ids, proven },
+        None => BlockScan::Absent { head, ids, proven },
     })
 }

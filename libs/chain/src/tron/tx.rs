@@ -1,20 +1,18 @@
 //! TRON transactions: unsigned as plain data, signed as bytes that are decoded and compared.
 //!
-//! Nothing here signs. Execution compares what the signer returned with what it planned, field by field and then byte
-//! for byte, before the bytes are stored or sent. A memo, a second contract, a permission or a second signature in
-//! signed bytes means that they are not ours.
+//! Nothing here signs. Execution compares what the signer returned with its plan, field by field and then byte for byte, before the bytes
+//! are stored or sent. Signed bytes with a memo, a second contract, a permission or a second signature are not ours.
 
-use alloy_primitives::{B256, Signature};
+use alloy_primitives::Signature;
 use payment::{Action, AssetRef, Binding, BlockReference, Price, Transfer, Window};
 use prost::Message as _;
 use types::{Address, AddressFormat, RawAmount, TxHash};
 
 use super::message::{
-    Call, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, transfer_data, tx_id,
+    Operation, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, transfer_data, tx_id,
 };
 use crate::edge::{Plan, SignedError};
 
-/// What is to be signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsignedTx {
     pub transfer: Transfer,
@@ -59,15 +57,15 @@ impl UnsignedTx {
 }
 
 /// The call that makes this transfer. `None` when the amount does not fit TRON's 63 bits.
-pub fn call(transfer: &Transfer) -> Option<Call> {
+pub fn call(transfer: &Transfer) -> Option<Operation> {
     let owner_address = transfer.from.tron_bytes().to_vec();
     Some(match transfer.asset {
-        AssetRef::Native => Call::Transfer(TransferContract {
+        AssetRef::Native => Operation::Transfer(TransferContract {
             owner_address,
             to_address: transfer.to.tron_bytes().to_vec(),
             amount: transfer.amount.to_i64()?,
         }),
-        AssetRef::Token(contract) => Call::Trigger(TriggerSmartContract {
+        AssetRef::Token(contract) => Operation::Trigger(TriggerSmartContract {
             owner_address,
             contract_address: contract.tron_bytes().to_vec(),
             data: transfer_data(transfer.to.as_evm(), transfer.amount.as_u256()),
@@ -76,7 +74,7 @@ pub fn call(transfer: &Transfer) -> Option<Call> {
     })
 }
 
-/// The most bytes that a transfer takes once it is signed: its numbers are not known yet, so each is as long as it gets.
+/// The most bytes of a signed transfer. Its numbers are not known yet, so each is assumed to have its greatest length.
 pub fn most_bandwidth(transfer: &Transfer) -> Option<u64> {
     let longest = UnsignedTx {
         transfer: *transfer,
@@ -87,7 +85,7 @@ pub fn most_bandwidth(transfer: &Transfer) -> Option<u64> {
         },
         fee_limit_sun: match transfer.asset {
             AssetRef::Native => 0,
-            AssetRef::Token(_) => super::cost::MAX_FEE_LIMIT_SUN,
+            AssetRef::Token(_) => super::price::cost::MAX_FEE_LIMIT_SUN,
         },
     };
     longest.raw().ok().map(|raw| bandwidth(&raw))
@@ -120,7 +118,7 @@ impl SignedTx {
         }
         let raw_bytes = transaction.raw_data;
         let raw = Raw::decode(raw_bytes.as_slice()).map_err(|error| undecodable(&error.to_string()))?;
-        // Fields that these messages do not know, or another order of them, do not survive this.
+        // This refuses unknown fields and fields in another order.
         if raw.encode_to_vec() != raw_bytes {
             return Err(undecodable("its raw data is not in canonical form"));
         }
@@ -132,34 +130,31 @@ impl SignedTx {
         Ok(Self { hash, sender: Address::from_body(AddressFormat::Tron, body), raw, raw_bytes })
     }
 
-    /// Names the first field that differs from what was asked for.
+    /// Names the first field that differs from the plan.
     pub fn matches(&self, expected: &UnsignedTx) -> Result<(), SignedError> {
-        fn same<T: PartialEq + std::fmt::Debug>(
-            field: &'static str,
-            expected: &T,
-            found: &T,
-        ) -> Result<(), SignedError> {
-            if expected == found {
-                return Ok(());
-            }
-            let (expected, found) = (format!("{expected:?}"), format!("{found:?}"));
-            Err(SignedError::Mismatch { field, expected, found })
-        }
         let number = |value: u64| i64::try_from(value).unwrap_or(-1);
         let (raw, window) = (&self.raw, &expected.window);
-        same("sender", &expected.transfer.from, &self.sender)?;
-        same("reference block", &window.reference.number_end.to_vec(), &raw.ref_block_bytes)?;
-        same("reference hash", &window.reference.hash_middle.to_vec(), &raw.ref_block_hash)?;
-        same("expiration", &number(window.expiration_ms), &raw.expiration)?;
-        same("time", &number(window.made_ms), &raw.timestamp)?;
-        same("fee limit", &number(expected.fee_limit_sun), &raw.fee_limit)?;
-        let found = Call::of(raw).ok();
-        same("call", &call(&expected.transfer), &found)?;
-        same("raw data", &expected.raw()?, &self.raw_bytes)
+        SignedError::unless_equal("sender", &expected.transfer.from, &self.sender)?;
+        SignedError::unless_equal(
+            "reference block",
+            &window.reference.number_end.to_vec(),
+            &raw.ref_block_bytes,
+        )?;
+        SignedError::unless_equal(
+            "reference hash",
+            &window.reference.hash_middle.to_vec(),
+            &raw.ref_block_hash,
+        )?;
+        SignedError::unless_equal("expiration", &number(window.expiration_ms), &raw.expiration)?;
+        SignedError::unless_equal("time", &number(window.made_ms), &raw.timestamp)?;
+        SignedError::unless_equal("fee limit", &number(expected.fee_limit_sun), &raw.fee_limit)?;
+        let found = Operation::of(raw).ok();
+        SignedError::unless_equal("call", &call(&expected.transfer), &found)?;
+        SignedError::unless_equal("raw data", &expected.raw()?, &self.raw_bytes)
     }
 }
 
-/// Who signed: r, s and a last byte that is 0..3 or 27..34.
+/// Recovers the signer from r, s and a last byte that is 0..3 or 27..34.
 fn recover(hash: &TxHash, signature: &[u8]) -> Option<[u8; 20]> {
     let (v, rs) = signature.split_last()?;
     if rs.len() != 64 {
@@ -168,15 +163,15 @@ fn recover(hash: &TxHash, signature: &[u8]) -> Option<[u8; 20]> {
     let odd = match v {
         0 | 27 | 31 => false,
         1 | 28 | 32 => true,
-        // 2 and 3 stand for an r above the curve's order, which nobody has ever seen.
+        // 2 and 3 mean that r is above the order of the curve, which does not occur in practice.
         _ => return None,
     };
     let signature = Signature::from_bytes_and_parity(rs, odd);
-    let address = signature.recover_address_from_prehash(&B256::from(*hash)).ok()?;
+    let address = signature.recover_address_from_prehash(&hash.as_b256()?).ok()?;
     Some(address.into_array())
 }
 
-/// An amount that TRX can have at all.
+/// Whether TRON can represent the amount.
 pub fn fits(transfer: &Transfer) -> bool {
     match transfer.asset {
         AssetRef::Native => transfer.amount.to_i64().is_some(),

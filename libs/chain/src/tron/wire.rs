@@ -1,19 +1,19 @@
 //! The parts of java-tron's JSON that Bursar reads.
 //!
-//! Only what is used is named. Nodes leave defaults out and answer `{}` for "not found", so every field may be absent;
-//! whether an absent one means zero or no answer is decided where it is read.
+//! Only the fields that are used are named. Nodes leave defaults out and answer `{}` for "not found", so every field may be absent. The
+//! reader of a field decides whether absence means zero or no answer.
 
-use alloy_primitives::{Address, B256, Bytes};
+use alloy_primitives::{Address, Bytes};
 use serde::Deserialize;
 use types::TxHash;
 
-use super::merkle::root;
+use super::message::merkle::root;
 use super::message::{BlockHeaderRaw, block_id, number_of, tx_id};
 use crate::edge::{Block, TxRef};
 use crate::error::NodeError;
 use crate::evm::wire::WireLog;
 use crate::heads::Head;
-use crate::words::{clean, shorten};
+use crate::node::text::clean;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct WireBlock {
@@ -57,12 +57,12 @@ impl WireBlock {
         let (hash, parent) = (hash(&self.block_id)?, hash(&raw.parent_hash)?);
         let number = unsigned(raw.number)?;
         if number_of(&hash) != number {
-            return Err(malformed("a block's id does not begin with its number"));
+            return Err(NodeError::malformed("a block's id does not begin with its number"));
         }
         Ok(Some(Head { number, hash, parent, timestamp_ms: unsigned(raw.timestamp)? }))
     }
 
-    /// Whether the id is the hash of this very header: number, parent and time are then what the producer signed.
+    /// Whether the id is the hash of this header. Number, parent and time are then those that the producer signed.
     pub fn is_whole(&self) -> bool {
         let raw = &self.block_header.raw_data;
         let bytes = |text: &str| alloy_primitives::hex::decode(text).ok();
@@ -81,12 +81,11 @@ impl WireBlock {
         header().is_some_and(|header| self.block_id.parse() == Ok(block_id(&header)))
     }
 
-    /// Ids of all its transactions, from their bytes, whatever the node calls them; and whether they are for certain those
-    /// that the root in the header stands for.
+    /// Ids of all transactions, computed from their bytes, and whether they certainly match the root in the header.
     pub fn contents(&self) -> Result<(Vec<TxHash>, bool), NodeError> {
         let id = |transaction: &WireTransaction| {
             let raw = alloy_primitives::hex::decode(&transaction.raw_data_hex);
-            raw.map(|raw| tx_id(&raw)).map_err(|_| malformed("raw data is not hex"))
+            raw.map(|raw| tx_id(&raw)).map_err(|_| NodeError::malformed("raw data is not hex"))
         };
         let ids = self.transactions.iter().map(id).collect::<Result<_, _>>()?;
         let named = alloy_primitives::hex::decode(&self.block_header.raw_data.tx_trie_root).ok();
@@ -94,11 +93,11 @@ impl WireBlock {
         Ok((ids, proven))
     }
 
-    /// Ids of all its transactions, as the node names them. The root of an empty list is all zeros: with any other, an empty list was cut off.
+    /// Ids of all transactions, as the node names them. The root of an empty list is all zeros; with another root the list was cut.
     pub fn ids(&self) -> Result<Vec<TxHash>, NodeError> {
         let root = &self.block_header.raw_data.tx_trie_root;
         if self.transactions.is_empty() && root.bytes().any(|digit| digit != b'0') {
-            return Err(malformed("a block without the transactions that its root stands for"));
+            return Err(NodeError::malformed("a block without the transactions of its root"));
         }
         self.transactions.iter().map(|transaction| hash(&transaction.tx_id)).collect()
     }
@@ -118,7 +117,7 @@ pub struct WireTransaction {
     pub raw_data_hex: String,
     #[serde(default)]
     pub signature: Vec<String>,
-    /// In a block: how it ended.
+    /// Its result, in a block.
     #[serde(default)]
     pub ret: Vec<serde_json::Value>,
 }
@@ -136,7 +135,7 @@ pub struct WireInfo {
     pub result: Option<String>,
 }
 
-/// The receipts of a block; no list when there is no such block.
+/// The receipts of a block; no list if there is no such block.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum WireInfos {
@@ -168,15 +167,19 @@ pub struct WireTronLog {
 }
 
 impl WireTronLog {
-    /// In the shape of an EVM log, which it is but for its spelling.
+    /// The same log in the JSON form of EVM nodes.
     pub fn log(&self) -> Result<WireLog, NodeError> {
-        let bytes =
-            |text: &str| alloy_primitives::hex::decode(text).map_err(|_| malformed("a log is not hex"));
+        let bytes = |text: &str| {
+            alloy_primitives::hex::decode(text).map_err(|_| NodeError::malformed("a log is not hex"))
+        };
         let address = bytes(&self.address)?;
-        let topics = self.topics.iter().map(|topic| hash(topic).map(B256::from));
+        let topics = self.topics.iter().map(|topic| topic.parse());
         Ok(WireLog {
-            address: Address::try_from(address.as_slice()).map_err(|_| malformed("a log has no address"))?,
-            topics: topics.collect::<Result<_, NodeError>>()?,
+            address: Address::try_from(address.as_slice())
+                .map_err(|_| NodeError::malformed("a log has no address"))?,
+            topics: topics
+                .collect::<Result<_, _>>()
+                .map_err(|_| NodeError::malformed("a log has a bad topic"))?,
             data: Bytes::from(bytes(&self.data)?),
             block_number: None,
             block_hash: None,
@@ -262,19 +265,15 @@ pub struct WireBroadcast {
 }
 
 pub(super) fn hash(text: &str) -> Result<TxHash, NodeError> {
-    text.parse().map_err(|error: types::TxHashError| malformed(&error.to_string()))
+    text.parse().map_err(|error: types::TxHashError| NodeError::malformed(error.to_string()))
 }
 
-/// Amounts, numbers and times are signed on the wire and never negative.
+/// Amounts, numbers and times are signed integers in the JSON and never negative.
 pub(super) fn unsigned(value: i64) -> Result<u64, NodeError> {
-    u64::try_from(value).map_err(|_| malformed("a negative number"))
+    u64::try_from(value).map_err(|_| NodeError::malformed("a negative number"))
 }
 
-pub(super) fn malformed(reason: &str) -> NodeError {
-    NodeError::Malformed { reason: shorten(reason) }
-}
-
-/// Messages of nodes are text on one path and hex of that text on another.
+/// Messages of nodes are plain text on some paths and hex of that text on others.
 pub(super) fn plain(message: &str) -> String {
     let decoded = alloy_primitives::hex::decode(message).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     match decoded {

@@ -3,9 +3,9 @@
 use alloy::consensus::{SignableTransaction as _, TxEnvelope, TypedTransaction};
 use alloy::eips::eip2718::Encodable2718 as _;
 use alloy::primitives::{Address as EvmAddress, U256, hex};
+use alloy::sol_types::SolValue as _;
 use alloy_signer::SignerSync as _;
 use alloy_signer_local::PrivateKeySigner;
-use alloy::sol_types::SolValue as _;
 use chain::evm::UnsignedTx;
 use chain::{ChainEdge as _, Claim, EvmChain, EvmConfig, Finality, Head, NodeConfig, Plan, TxStatus};
 use payment::{Action, AssetRef, Binding, GasFee, Price, Transfer};

@@ -2,7 +2,7 @@
 
 use chain::{
     Anchor, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig, NodeError,
-    Sight,
+    NonceCounts,
 };
 use payment::AssetRef;
 use serde_json::json;
@@ -93,7 +93,7 @@ async fn one_node_s_inflated_nonce_moves_nothing() {
     let wallet = Wallet::funded(&node, 21).await;
     let (raw, _) = wallet.native(&edge, 0, 0x64, FEE);
     edge.broadcast(&[raw]).await;
-    let sight = |mined, pending, agreed| Anchor::Nonce(Sight { mined, pending, agreed });
+    let sight = |mined, pending, agreed| Anchor::Nonce(NonceCounts { mined, pending, agreed });
     assert_eq!(edge.anchor(&wallet.address()).await.unwrap(), sight(0, 1, Some(1)));
     node.mine(1).await;
     first.rule(Rule::on("eth_getTransactionCount", Fault::RpcResult(json!("0x9"))));

@@ -158,7 +158,7 @@ async fn a_fabricated_receipt_is_a_disagreement_and_a_lagging_node_an_abstention
     second.pass().await;
     // Another block at a final height.
     let mut other = node.call("eth_getBlockByNumber", json!(["0x1", false])).await;
-    other["hash"] = json!(TxHash([0xee; 32]).to_string());
+    other["hash"] = json!(TxHash::from_array([0xee; 32]).to_string());
     second.rule(Rule::on("eth_getBlockByNumber", Fault::RpcResult(other)));
     assert!(ask().await.is_disagreement());
     second.pass().await;

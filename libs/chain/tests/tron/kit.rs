@@ -1,6 +1,5 @@
 //! A network whose blocks come by hand, funded wallets, a token and signatures for the tests beside this file.
 
-use alloy::primitives::B256;
 use alloy_signer::SignerSync as _;
 use alloy_signer_local::PrivateKeySigner;
 use chain::tron::message::{Transaction, network_id};
@@ -178,7 +177,7 @@ pub(crate) fn sign(raw: &[u8]) -> Vec<u8> {
 pub(crate) fn sign_with(raw: &[u8], key: &str) -> Vec<u8> {
     use prost::Message as _;
     let signer = PrivateKeySigner::from_slice(&hex::decode(key).unwrap()).unwrap();
-    let digest = B256::from(chain::tron::message::tx_id(raw));
+    let digest = chain::tron::message::tx_id(raw).as_b256().unwrap();
     let signature = signer.sign_hash_sync(&digest).unwrap().as_bytes().to_vec();
     Transaction { raw_data: raw.to_vec(), signature: vec![signature] }.encode_to_vec()
 }

@@ -1,4 +1,4 @@
-//! What is to be signed, as execution asks for it and the signer reads it.
+//! The transaction of a signing request, which execution writes and the signer reads.
 
 use payment::{
     Action, AssetRef, Binding, BlockReference, ContractCall, GasFee, Price, Transfer, VoidProof, Window,

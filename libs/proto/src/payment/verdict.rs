@@ -1,4 +1,4 @@
-//! What confirmation proved, as it tells execution.
+//! The verdict that confirmation sends to execution.
 
 use alloy_primitives::U256;
 use chrono::{DateTime, Utc};
@@ -11,7 +11,7 @@ use crate::execution::v1 as pb;
 use crate::execution::v1::verdict::Finding as Wire;
 use crate::time::{datetime, duration, timestamp};
 
-/// Reads a verdict; one without a time was reached when it was received.
+/// Reads a verdict. One without a time counts as reached when it was received.
 pub fn read_verdict(verdict: pb::Verdict, received_at: DateTime<Utc>) -> Result<Verdict, Vec<FieldError>> {
     let mut mistakes = Mistakes::default();
     let id = mistakes.take(value("verdict.id", &verdict.id));
@@ -96,7 +96,7 @@ fn read_inclusion(
     let unit_price = mistakes.take(unit_price.and_then(|it| it.to_u128().ok_or_else(|| large("gas_price"))));
     let (units, unit_price) = (units?, unit_price?);
     let fee = match fee {
-        // An older release leaves it out: 64 and 128 bits multiply into 192.
+        // An older release leaves it out. The product of 64 and 128 bits has at most 192 bits.
         "" => RawAmount::from_u256(U256::from(units) * U256::from(unit_price)),
         text => mistakes.take(value("fee", text))?,
     };
@@ -108,7 +108,7 @@ fn read_hashes(mistakes: &mut Mistakes, hashes: &[String]) -> Vec<TxHash> {
     hashes.iter().filter_map(|hash| mistakes.take(value("tx_hashes", hash))).collect()
 }
 
-/// The outer `None`: it cannot be read.
+/// The outer `None` means that it cannot be read.
 fn read_optional(mistakes: &mut Mistakes, field: &str, text: &str) -> Option<Option<TxHash>> {
     if text.is_empty() { Some(None) } else { mistakes.take(value(field, text)).map(Some) }
 }

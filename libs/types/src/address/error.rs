@@ -1,5 +1,7 @@
-//! Why a text is not an address, or not the name of a format. Every refusal of an address has its own variant, because
-//! the person who mistyped it can only mend it when told what is wrong.
+//! Why a text is not an address, or not the name of a format. Every refusal has its own variant, because a person who mistyped
+//! an address can only correct it when the message says what is wrong.
+
+use crate::text::excerpt;
 
 /// Why a text is not an address of the chain it was given for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,4 +42,10 @@ pub enum AddressError {
 pub struct AddressFormatError {
     /// The beginning of what was refused.
     pub text: String,
+}
+
+impl AddressFormatError {
+    pub(super) fn unknown(text: &str) -> Self {
+        Self { text: excerpt(text) }
+    }
 }

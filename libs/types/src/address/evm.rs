@@ -4,19 +4,15 @@ use super::{Address, AddressError, AddressFormat, Family, check_hex, tron};
 
 const DIGITS: usize = 40;
 
-pub(super) const FAMILY: Family = Family {
-    name: "evm",
-    parse,
-    write: |address| address.as_evm().to_checksum(None),
-    write_tx: ToString::to_string,
-};
+pub(super) const FAMILY: Family =
+    Family { parse, write: |address| address.as_evm().to_checksum(None), write_tx: ToString::to_string };
 
 impl Address {
     /// The 20 bytes that contracts and event logs of the EVM carry, on TRON too.
     ///
     /// # Panics
-    /// For an address of a family whose addresses have another length. Adapters check the format before; a payment must
-    /// never go to bytes that were cut.
+    /// For an address of a family whose addresses have another length. Adapters check the format first; a payment must never go
+    /// to bytes that were cut.
     pub fn body(&self) -> [u8; 20] {
         EvmAddress::from_slice(self.bytes()).into_array()
     }
@@ -48,7 +44,7 @@ fn parse(text: &str) -> Result<Address, AddressError> {
     let address = Address::from_body(AddressFormat::Evm, body);
     let has_lower = digits.bytes().any(|byte| byte.is_ascii_lowercase());
     let has_upper = digits.bytes().any(|byte| byte.is_ascii_uppercase());
-    // One case throughout carries no checksum; mixed case always claims to be EIP-55.
+    // Text of one case has no checksum; mixed case always claims to have the one of EIP-55.
     if has_lower && has_upper {
         let expected = address.to_string();
         if expected != text {

@@ -6,11 +6,12 @@
 //! error  why a text is not an address
 //! ```
 //!
-//! A payment to a mistyped address is lost, so every check that a text allows is made and each refusal says what is wrong.
-//! Nothing is trimmed or repaired. Addresses of families have different lengths; a new family is a module beside these two, and
-//! one line in [`AddressFormat::family`].
+//! A payment to a mistyped address is lost, so the parsers make every check that the text allows, and each refusal says what is
+//! wrong. They trim and repair nothing. Families have addresses of different lengths; a new family is a module beside these two
+//! and one line in [`AddressFormat::family`].
 //!
-//! Never says whether an address is a fit destination (the zero address and token contracts parse); that is policy.
+//! Whether an address is a good destination is a matter of policy and not decided here: the zero address and token contracts
+//! parse too.
 
 mod error;
 mod evm;
@@ -21,7 +22,7 @@ use std::str::FromStr;
 
 use crate::TxHash;
 use crate::inline::InlineBytes;
-use crate::text::{excerpt, serde_as_text};
+use crate::text::serde_as_text;
 pub use error::{AddressError, AddressFormatError};
 pub use tron::TRON_PREFIX;
 
@@ -29,8 +30,23 @@ pub use tron::TRON_PREFIX;
 const MAX_BYTES: usize = 32;
 
 /// A family of chains, by how it writes its addresses and transaction ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", parse_err_ty = AddressFormatError, parse_err_fn = AddressFormatError::unknown)]
 pub enum AddressFormat {
     Evm,
     Tron,
@@ -38,15 +54,12 @@ pub enum AddressFormat {
 
 /// How one family reads and writes its texts.
 pub(crate) struct Family {
-    name: &'static str,
     parse: fn(&str) -> Result<Address, AddressError>,
     write: fn(&Address) -> String,
     pub(crate) write_tx: fn(&TxHash) -> String,
 }
 
 impl AddressFormat {
-    const ALL: [Self; 2] = [Self::Evm, Self::Tron];
-
     pub(crate) const fn family(self) -> &'static Family {
         match self {
             Self::Evm => &evm::FAMILY,
@@ -54,23 +67,8 @@ impl AddressFormat {
         }
     }
 
-    pub const fn as_str(self) -> &'static str {
-        self.family().name
-    }
-}
-
-impl FromStr for AddressFormat {
-    type Err = AddressFormatError;
-
-    fn from_str(text: &str) -> Result<Self, AddressFormatError> {
-        let found = Self::ALL.into_iter().find(|format| format.as_str() == text);
-        found.ok_or_else(|| AddressFormatError { text: excerpt(text) })
-    }
-}
-
-impl fmt::Display for AddressFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -104,13 +102,13 @@ impl Address {
         self.bytes.as_slice()
     }
 
-    /// The address nobody has a key for; what is sent there is gone.
+    /// Nobody has a key for this address; what is sent there is lost.
     pub fn is_zero(&self) -> bool {
         self.bytes().iter().all(|byte| *byte == 0)
     }
 }
 
-/// Hex digits only; `offset` is where they begin in what the caller was given.
+/// Accepts hex digits only. `offset` is where they begin in the caller's text.
 fn check_hex(digits: &str, offset: usize) -> Result<(), AddressError> {
     match digits.char_indices().find(|(_, character)| !character.is_ascii_hexdigit()) {
         None => Ok(()),
@@ -130,8 +128,8 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Reads either format by its shape, which is never ambiguous: `0x` begins no base58 text. For what Bursar stored
-/// itself; where the chain is known, [`Address::parse`] also refuses an address of the other network.
+/// Reads either format by its shape, which is never ambiguous, because no base58 text begins with `0x`. It is meant for texts
+/// that Bursar stored itself; where the chain is known, [`Address::parse`] also refuses an address of the other network.
 impl FromStr for Address {
     type Err = AddressError;
 

@@ -4,21 +4,20 @@ use super::{Address, AddressError, AddressFormat, Family, check_hex, evm};
 
 /// First byte of every TRON mainnet address.
 pub const TRON_PREFIX: u8 = 0x41;
-/// Prefix, body and checksum.
+/// The length of prefix, body and checksum together.
 const BYTES: usize = 25;
-/// No text of 25 bytes is longer; checked first, because base58 decoding takes quadratic time.
+/// No 25 bytes have a longer text. The length is checked before decoding, because decoding takes quadratic time.
 const MAX_CHARS: usize = 64;
 
 pub(super) const FAMILY: Family = Family {
-    name: "tron",
     parse,
     write: |address| bs58::encode(address.tron_bytes()).with_check().into_string(),
     write_tx: |hash| hash.bare(),
 };
 
 impl Address {
-    /// Reads the 21-byte hex form of TRON's node API (`41` and 40 digits). For replies of nodes only: it has no
-    /// checksum, so people's input goes through [`Address::parse`].
+    /// Reads the 21-byte hex form of TRON's node API (`41` and 40 digits). It has no checksum and is therefore only for replies
+    /// of nodes; what people enter goes through [`Address::parse`].
     pub fn parse_tron_hex(text: &str) -> Result<Self, AddressError> {
         if text.is_empty() {
             return Err(AddressError::Empty);
@@ -71,7 +70,7 @@ fn parse(text: &str) -> Result<Address, AddressError> {
 }
 
 fn decode_base58(text: &str) -> Result<Vec<u8>, AddressError> {
-    // The decoder reports a byte of a non-ASCII character; people are told the character.
+    // The decoder would report a byte of a non-ASCII character; people need to see the character.
     let foreign = |character: char| !character.is_ascii_alphanumeric() || "0OIl".contains(character);
     if let Some((at, character)) = text.char_indices().find(|(_, character)| foreign(*character)) {
         return Err(AddressError::NotBase58 { character, at });
@@ -79,11 +78,11 @@ fn decode_base58(text: &str) -> Result<Vec<u8>, AddressError> {
     if text.len() > MAX_CHARS {
         return Err(AddressError::TooLong { found: text.len() });
     }
-    // Every character was checked above; whatever else the decoder may refuse is no address either.
+    // Every character was checked above; anything else that the decoder refuses is no address either.
     bs58::decode(text).into_vec().map_err(|_| AddressError::TronChecksum)
 }
 
-/// A whole, valid TRON address, so that the answer "this is a TRON address" is never a guess.
+/// Checks the whole address, so that the message "this is a tron address" is never a guess.
 pub(super) fn is_tron(text: &str) -> bool {
     parse(text).is_ok()
 }

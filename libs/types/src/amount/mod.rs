@@ -1,8 +1,8 @@
 //! Amounts of money: raw integers in an asset's smallest unit, and the exact conversion to and from the decimal
 //! text people write.
 //!
-//! Never touches floating point, never rounds, never wraps: a text that does not name exactly one raw integer below
-//! 2^256 is refused, and arithmetic that would leave that range answers `None`.
+//! Nothing here uses floating point, rounds or wraps: a text that does not name exactly one raw integer below 2^256 is refused,
+//! and arithmetic that would leave that range returns `None`.
 //!
 //! The raw form is canonical decimal: digits only, no sign, no leading zeros. The human form is `whole` or
 //! `whole.fraction`, with digits on both sides of the point; trailing zeros in the fraction are accepted as long as
@@ -70,12 +70,11 @@ impl RawAmount {
         self.0.checked_mul(U256::from(factor)).map(Self)
     }
 
-    /// The difference, or zero where `other` is larger: for "how much is missing", never for a balance.
+    /// The difference, or zero where `other` is larger. It answers "how much is missing" and is never used for a balance.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum of all, or `None` if it leaves the range.
     pub fn checked_sum(amounts: impl IntoIterator<Item = Self>) -> Option<Self> {
         amounts.into_iter().try_fold(Self::ZERO, Self::checked_add)
     }
@@ -188,7 +187,7 @@ impl fmt::Display for Decimals {
     }
 }
 
-/// The human form of an amount. It has no values: once read, an amount is a [`RawAmount`].
+/// Conversions of the human form. The type has no values: once it is read, an amount is a [`RawAmount`].
 #[derive(Debug)]
 pub enum Amount {}
 
@@ -201,7 +200,7 @@ impl Amount {
             return Err(AmountError::TooPrecise { digits: fraction.len(), decimals });
         };
         let mut digits = String::with_capacity(whole.len().min(MAX_DIGITS + 1) + usize::from(decimals));
-        // Zeros in front would count against the digit limit although they carry nothing.
+        // Leading zeros have no value and must not count against the digit limit.
         for part in [whole, fraction] {
             let part = if digits.is_empty() { part.trim_start_matches('0') } else { part };
             if digits.len() + part.len() > MAX_DIGITS {
@@ -216,9 +215,8 @@ impl Amount {
         parse_digits(&digits)
     }
 
-    /// The same amount without the zeros that end its fraction: columns of a fixed scale write 100 as
-    /// "100.000000000000000000" whatever the asset. No digit that carries a value is dropped; whether the asset has room
-    /// for those that are left is for [`Amount::parse`] to say.
+    /// Removes the zeros at the end of the fraction. Database columns of a fixed scale write 100 as "100.000000000000000000",
+    /// whatever the decimals of the asset. [`Amount::parse`] still refuses digits that the asset has no decimals for.
     pub fn without_padding(human: &str) -> Result<&str, AmountError> {
         let (whole, fraction) = split(human)?;
         Ok(match fraction.trim_end_matches('0') {
@@ -228,7 +226,7 @@ impl Amount {
     }
 }
 
-/// The digits before and after the point; after it there may be none only where there is no point.
+/// The digits before and after the point. The second part is empty only if there is no point.
 fn split(human: &str) -> Result<(&str, &str), AmountError> {
     let (whole, fraction) = match human.split_once('.') {
         None => (human, None),
@@ -249,10 +247,10 @@ fn split(human: &str) -> Result<(&str, &str), AmountError> {
     }
 }
 
-/// Writes an amount as people do: the shortest text [`Amount::parse`] reads back as the same amount.
+/// The shortest text that [`Amount::parse`] reads back as the same amount.
 pub fn format_amount(amount: RawAmount, decimals: Decimals) -> String {
     let places = usize::from(decimals.get());
-    // At least one digit stays in front of the point.
+    // At least one digit is left in front of the point.
     let digits = format!("{:0>width$}", amount.0.to_string(), width = places + 1);
     let (whole, fraction) = digits.split_at(digits.len() - places);
     match fraction.trim_end_matches('0') {
@@ -264,7 +262,7 @@ pub fn format_amount(amount: RawAmount, decimals: Decimals) -> String {
 /// 2^256 - 1 has 78 digits.
 const MAX_DIGITS: usize = 78;
 
-/// ASCII digits only; `offset` is where this part begins in what the caller was given.
+/// Accepts ASCII digits only. `offset` is where this part begins in the caller's text.
 fn check_digits(text: &str, offset: usize) -> Result<(), AmountError> {
     if text.is_empty() {
         return Err(AmountError::Empty);
@@ -282,7 +280,7 @@ fn check_leading_zeros(digits: &str) -> Result<(), AmountError> {
     if digits.len() > 1 && digits.starts_with('0') { Err(AmountError::LeadingZeros) } else { Ok(()) }
 }
 
-/// `digits` are known to be ASCII digits without leading zeros, so length alone bounds the work.
+/// `digits` must be ASCII digits without leading zeros; their number alone then bounds the work.
 fn parse_digits(digits: &str) -> Result<RawAmount, AmountError> {
     if digits.len() > MAX_DIGITS {
         return Err(AmountError::Overflow);

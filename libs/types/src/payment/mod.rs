@@ -1,10 +1,10 @@
 //! What approvers sign: the digest of a payment, and the message that carries one approver's consent to it.
 //!
-//! Intent computes these to check an approval, the signer gateway computes them again from what it is asked to pay.
-//! The bytes are therefore an interface; a change is a new version in the tag, never an edit.
+//! Intent computes these to check an approval, and the signer gateway computes them again from what it is asked to pay. The bytes
+//! are therefore an interface: a change needs a new version in the tag.
 //!
-//! Every field is written as `u32be length || bytes`, so that no two different payments have the same bytes. The
-//! tags are fixed and stand alone, without a length.
+//! Every field is written as `u32be length || bytes`, so that no two different payments have the same bytes. The tags have a
+//! fixed length and no length field.
 //!
 //! Payment digest, SHA-256 over:
 //!
@@ -17,7 +17,7 @@
 //! | field | destination, canonical text (EIP-55 or base58check) |
 //! | field | amount in raw units, decimal text |
 //!
-//! Approval message, signed with Ed25519 as it stands:
+//! Approval message, signed with Ed25519 without hashing it first:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -26,7 +26,7 @@
 //! | field | approver's name, UTF-8 |
 //! | field | expiry, seconds since 1970 UTC, decimal text |
 //!
-//! Void message, signed with Ed25519 by the confirmation service: none of these transactions can ever pay.
+//! Void message, signed with Ed25519 by the confirmation service; it says that none of these transactions can ever pay.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -35,7 +35,7 @@
 //! | field | each transaction hash, 32 bytes, in ascending order without repeats |
 //! | field | time of the finding, seconds since 1970 UTC, decimal text |
 //!
-//! Never signs, never verifies, never reads a clock.
+//! This module never signs, verifies or reads a clock.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -46,8 +46,8 @@ use sha2::{Digest, Sha256};
 use crate::text::serde_as_text;
 use crate::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
-/// The most approvals one payment can demand or carry. Whoever sets a quorum, hands it on or checks it holds to this one, so that
-/// nothing is demanded here that is refused there. Intent's table repeats it.
+/// The most approvals that one payment can require or carry. Every service uses this limit, so that no service requires what
+/// another refuses. Intent's table repeats it.
 pub const MOST_APPROVALS: u8 = 100;
 
 const PAYMENT_TAG: &[u8] = b"bursar/payment/v1";
@@ -64,7 +64,7 @@ pub struct Payment<'a> {
     pub amount: RawAmount,
 }
 
-/// Names one payment: another id, chain, asset, destination or amount is another digest.
+/// Identifies one payment: another id, chain, asset, destination or amount gives another digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PaymentDigest(pub [u8; 32]);
 
@@ -132,7 +132,7 @@ impl FromStr for PaymentDigest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        // One spelling only: digests are compared as text in logs and audits.
+        // Only one spelling is accepted, because digests are compared as text in logs and audits.
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(DigestError);
         }

@@ -108,7 +108,7 @@ fn a_digest_has_one_spelling() {
 #[test]
 fn a_void_message_does_not_depend_on_the_order_of_the_hashes_but_on_each_of_them() {
     let job = JobId::new();
-    let (a, b) = (TxHash([1; 32]), TxHash([2; 32]));
+    let (a, b) = (TxHash::from_array([1; 32]), TxHash::from_array([2; 32]));
     assert_eq!(void_message(job, &[a, b], 7), void_message(job, &[b, a, b], 7));
     assert_ne!(void_message(job, &[a, b], 7), void_message(job, &[a], 7));
     assert_ne!(void_message(job, &[a], 7), void_message(JobId::new(), &[a], 7));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chain::Sight;
+use chain::NonceCounts;
 use chain::lane::Lane;
 use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, ChainName, JobId, RawAmount};
@@ -27,7 +27,7 @@ pub(crate) async fn lock_in(
     tx: &mut PgConnection,
     chain: &ChainName,
     address: &Address,
-    sight: &Sight,
+    sight: &NonceCounts,
 ) -> Result<Option<LaneState>, sqlx::Error> {
     let address = address.to_string();
     let locked = match sight.agreed {
@@ -82,7 +82,7 @@ pub(crate) async fn gaps(
     db: impl PgExecutor<'_>,
     chain: &ChainName,
     address: &Address,
-    sight: &Sight,
+    sight: &NonceCounts,
     most: usize,
 ) -> Result<BTreeSet<u64>, sqlx::Error> {
     let rows = sqlx::query(include_str!("../../queries/held_nonces.sql"))

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use chain::{Anchor, Sight};
+use chain::{Anchor, NonceCounts};
 use db::Due;
 use payment::BindingKind;
 use sqlx::PgPool;
@@ -68,7 +68,7 @@ impl LaneWorker {
     }
 
     /// Makes a filler for each gap that is still one under the lane's lock.
-    async fn fill(&self, address: &Address, sight: &Sight, gaps: &[u64]) -> Result<usize, WorkError> {
+    async fn fill(&self, address: &Address, sight: &NonceCounts, gaps: &[u64]) -> Result<usize, WorkError> {
         let mut tx = db::begin(&self.pool).await?;
         let Some(mut state) = lanes::lock_in(&mut tx, &self.chain, address, sight).await? else {
             return Ok(0);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chain::{Anchor, BalanceOf, ChainEdge, ChainError, QuoteError, Sight};
+use chain::{Anchor, BalanceOf, ChainEdge, ChainError, QuoteError, NonceCounts};
 use payment::{Action, AssetRef, Price, Quote, Transfer};
 use types::{Address, Priority, RawAmount};
 
@@ -27,7 +27,7 @@ const DEAR: &str = "the fee is above the cap at the moment";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WalletView {
     pub mined: u64,
-    pub sight: Sight,
+    pub sight: NonceCounts,
     pub balance: RawAmount,
     /// A block at which no nonce that is still to be mined was used; with a window, the one that is referred to.
     pub head: u64,
@@ -197,7 +197,7 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
             WalletView {
                 mined: 0,
                 // No chain counts: whatever was given out in the line stays given out.
-                sight: Sight { mined: 0, pending: u64::MAX, agreed: Some(0) },
+                sight: NonceCounts { mined: 0, pending: u64::MAX, agreed: Some(0) },
                 balance,
                 head: reference.number,
                 window: Some(Window { reference, expiration_ms, made_ms }),

@@ -1,6 +1,4 @@
-//! Accounts, resources, parameters, contracts: readings that are no history.
-//!
-//! An address without an account is `{}`.
+//! Accounts, resources, parameters and contracts. An address without an account is `{}`.
 
 use serde_json::{Map, Value, json};
 

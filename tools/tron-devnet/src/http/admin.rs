@@ -1,7 +1,6 @@
 //! The admin paths: time, blocks, forks, money, tokens, nodes, faults, and the oracle.
 //!
-//! Owns the shapes of these calls and refuses what it does not understand with 400 and a reason. None of
-//! this exists on a real node; nothing outside tests may depend on it.
+//! A request that cannot be read is refused with 400 and a reason. A real node has none of these paths, so only tests may use them.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -10,7 +9,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Edge;
+use super::AppState;
 use crate::fault::Fault;
 use crate::network::{Fork, Network};
 use crate::node::NodeChange;
@@ -18,9 +17,9 @@ use crate::oracle;
 use crate::order::{Fund, Mint, NewBehaviour, NewPrices, NewToken, Order, Resources};
 use crate::wire::TxId;
 
-type Answer = Result<Json<Value>, (StatusCode, String)>;
+type AdminResult = Result<Json<Value>, (StatusCode, String)>;
 
-pub fn router() -> Router<Edge> {
+pub fn router() -> Router<AppState> {
     Router::new()
         .route("/admin/state", get(state))
         .route("/admin/payments", get(payments))
@@ -47,7 +46,7 @@ fn bad(text: impl Into<String>) -> (StatusCode, String) {
 
 fn tx_id(text: &str) -> Result<TxId, (StatusCode, String)> {
     let bytes = hex::decode(text).ok().and_then(|bytes| TxId::try_from(bytes).ok());
-    bytes.ok_or_else(|| bad(format!("{text:?} is no txID")))
+    bytes.ok_or_else(|| bad(format!("{text:?} is not a txID")))
 }
 
 fn known(network: &Network, node: usize) -> Result<(), (StatusCode, String)> {
@@ -83,12 +82,12 @@ fn summary(network: &Network) -> Value {
     })
 }
 
-async fn state(State(edge): State<Edge>) -> Answer {
-    Ok(Json(summary(&edge.lock())))
+async fn state(State(app): State<AppState>) -> AdminResult {
+    Ok(Json(summary(&app.lock())))
 }
 
-async fn payments(State(edge): State<Edge>, Query(query): Query<oracle::Question>) -> Answer {
-    oracle::payments(&edge.lock().chain, &query).map(Json).map_err(bad)
+async fn payments(State(app): State<AppState>, Query(query): Query<oracle::PaymentFilter>) -> AdminResult {
+    oracle::payments(&app.lock().chain, &query).map(Json).map_err(bad)
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,9 +96,9 @@ struct OfTx {
     node: Option<usize>,
 }
 
-async fn transaction(State(edge): State<Edge>, Query(query): Query<OfTx>) -> Answer {
+async fn transaction(State(app): State<AppState>, Query(query): Query<OfTx>) -> AdminResult {
     let id = tx_id(&query.txid)?;
-    Ok(Json(oracle::transaction(&edge.lock(), &id)))
+    Ok(Json(oracle::transaction(&app.lock(), &id)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,8 +115,8 @@ impl Default for Produce {
     }
 }
 
-async fn produce(State(edge): State<Edge>, Json(order): Json<Produce>) -> Answer {
-    let mut network = edge.lock();
+async fn produce(State(app): State<AppState>, Json(order): Json<Produce>) -> AdminResult {
+    let mut network = app.lock();
     network.miss(order.missed);
     for _ in 0..order.blocks.min(100_000) {
         network.produce_next();
@@ -131,8 +130,8 @@ struct Miss {
     slots: u64,
 }
 
-async fn miss(State(edge): State<Edge>, Json(order): Json<Miss>) -> Answer {
-    let mut network = edge.lock();
+async fn miss(State(app): State<AppState>, Json(order): Json<Miss>) -> AdminResult {
+    let mut network = app.lock();
     network.miss(order.slots);
     Ok(Json(summary(&network)))
 }
@@ -146,15 +145,15 @@ struct Mining {
     manual: Option<bool>,
 }
 
-async fn mining(State(edge): State<Edge>, Json(order): Json<Mining>) -> Answer {
-    let mut network = edge.lock();
+async fn mining(State(app): State<AppState>, Json(order): Json<Mining>) -> AdminResult {
+    let mut network = app.lock();
     network.include = order.include.unwrap_or(network.include);
     network.manual = order.manual.unwrap_or(network.manual);
     Ok(Json(summary(&network)))
 }
 
-async fn fork(State(edge): State<Edge>, Json(order): Json<Fork>) -> Answer {
-    let mut network = edge.lock();
+async fn fork(State(app): State<AppState>, Json(order): Json<Fork>) -> AdminResult {
+    let mut network = app.lock();
     for node in &order.keep_on {
         known(&network, *node)?;
     }
@@ -162,51 +161,51 @@ async fn fork(State(edge): State<Edge>, Json(order): Json<Fork>) -> Answer {
     Ok(Json(summary(&network)))
 }
 
-async fn drop_pending(State(edge): State<Edge>, Json(order): Json<OfTx>) -> Answer {
+async fn drop_pending(State(app): State<AppState>, Json(order): Json<OfTx>) -> AdminResult {
     let id = tx_id(&order.txid)?;
-    edge.lock().drop_pending(&id, order.node);
+    app.lock().drop_pending(&id, order.node);
     Ok(Json(json!({})))
 }
 
-/// Carries out an order that changes the world or the prices, and keeps it for the next start.
-fn order(edge: &Edge, order: Order) -> Answer {
-    edge.lock().order(order).map(Json).map_err(bad)
+/// Carries out an order that changes the world or the prices, and writes it to the journal.
+fn order(app: &AppState, order: Order) -> AdminResult {
+    app.lock().order(order).map(Json).map_err(bad)
 }
 
-async fn fund(State(edge): State<Edge>, Json(body): Json<Fund>) -> Answer {
-    order(&edge, Order::Fund(body))
+async fn fund(State(app): State<AppState>, Json(body): Json<Fund>) -> AdminResult {
+    order(&app, Order::Fund(body))
 }
 
-async fn resources(State(edge): State<Edge>, Json(body): Json<Resources>) -> Answer {
-    order(&edge, Order::Resources(body))
+async fn resources(State(app): State<AppState>, Json(body): Json<Resources>) -> AdminResult {
+    order(&app, Order::Resources(body))
 }
 
-async fn prices(State(edge): State<Edge>, Json(body): Json<NewPrices>) -> Answer {
-    order(&edge, Order::Prices(body))
+async fn prices(State(app): State<AppState>, Json(body): Json<NewPrices>) -> AdminResult {
+    order(&app, Order::Prices(body))
 }
 
-async fn token(State(edge): State<Edge>, Json(body): Json<NewToken>) -> Answer {
-    order(&edge, Order::Token(body))
+async fn token(State(app): State<AppState>, Json(body): Json<NewToken>) -> AdminResult {
+    order(&app, Order::Token(body))
 }
 
-async fn behaviour(State(edge): State<Edge>, Json(body): Json<NewBehaviour>) -> Answer {
-    order(&edge, Order::Behaviour(body))
+async fn behaviour(State(app): State<AppState>, Json(body): Json<NewBehaviour>) -> AdminResult {
+    order(&app, Order::Behaviour(body))
 }
 
-async fn mint(State(edge): State<Edge>, Json(body): Json<Mint>) -> Answer {
-    order(&edge, Order::Mint(body))
+async fn mint(State(app): State<AppState>, Json(body): Json<Mint>) -> AdminResult {
+    order(&app, Order::Mint(body))
 }
 
-async fn node(State(edge): State<Edge>, Json(change): Json<NodeChange>) -> Answer {
-    let mut network = edge.lock();
+async fn node(State(app): State<AppState>, Json(change): Json<NodeChange>) -> AdminResult {
+    let mut network = app.lock();
     known(&network, change.node)?;
     let Network { nodes, chain, .. } = &mut *network;
     nodes[change.node].change(&change, chain);
     Ok(Json(summary(&network)))
 }
 
-async fn fault(State(edge): State<Edge>, Json(order): Json<Fault>) -> Answer {
-    let mut network = edge.lock();
+async fn fault(State(app): State<AppState>, Json(order): Json<Fault>) -> AdminResult {
+    let mut network = app.lock();
     if let Some(node) = order.node {
         known(&network, node)?;
     }
@@ -218,8 +217,8 @@ async fn fault(State(edge): State<Edge>, Json(order): Json<Fault>) -> Answer {
     Ok(Json(json!({})))
 }
 
-async fn clear_faults(State(edge): State<Edge>) -> Answer {
-    for node in &mut edge.lock().nodes {
+async fn clear_faults(State(app): State<AppState>) -> AdminResult {
+    for node in &mut app.lock().nodes {
         node.faults.clear();
     }
     Ok(Json(json!({})))

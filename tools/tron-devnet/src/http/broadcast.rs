@@ -1,34 +1,38 @@
-//! Broadcasts: exact bytes by `broadcasthex`, JSON that is serialised anew by `broadcasttransaction`.
+//! Broadcasts: exact bytes by `broadcasthex`, and JSON that is encoded again by `broadcasttransaction`.
 //!
-//! The two answer differently, as nodes do: the first always says everything and in text, the second leaves
-//! out defaults and writes its message as hex.
+//! The two answer differently, as real nodes do: the first writes all fields as text, the second leaves defaults out and writes its
+//! message as hex.
 
 use serde_json::{Map, Value, json};
 
 use super::Request;
-use crate::admission::{Answer, Relay};
+use crate::admission::{BroadcastReply, Relay};
 use crate::crypto::recover;
-use crate::fault::Kind;
+use crate::fault::FaultKind;
 use crate::network::Network;
 use crate::render;
 use crate::wire::SignedTx;
 
-/// Offers the transaction, bent by the fault that befell this call.
-fn offer(network: &mut Network, request: &Request<'_>, tx: SignedTx) -> Answer {
+/// Sends the transaction to the node, with the fault of this call.
+fn offer(network: &mut Network, request: &Request<'_>, tx: SignedTx) -> BroadcastReply {
     let relay = match request.fault {
-        Some(Kind::Busy) => return Answer::new("SERVER_BUSY", "Server busy."),
-        Some(Kind::NoConnection) => return Answer::new("NO_CONNECTION", "No connection."),
-        Some(Kind::Unsolidified) => return Answer::new("BLOCK_UNSOLIDIFIED", "Block unsolidified."),
-        Some(Kind::Lost) => Relay::Nobody,
-        Some(Kind::Forgotten) => Relay::Forget,
+        Some(FaultKind::Busy) => return BroadcastReply::new("SERVER_BUSY", "Server busy."),
+        Some(FaultKind::NoConnection) => return BroadcastReply::new("NO_CONNECTION", "No connection."),
+        Some(FaultKind::Unsolidified) => {
+            return BroadcastReply::new("BLOCK_UNSOLIDIFIED", "Block unsolidified.");
+        }
+        Some(FaultKind::Lost) => Relay::Nobody,
+        Some(FaultKind::Forgotten) => Relay::Forget,
         _ => Relay::Everyone,
     };
     let answer = network.broadcast(request.node, tx, relay);
     match request.fault {
-        Some(Kind::P2pFailed) if answer.is_success() => {
-            Answer::new("NOT_ENOUGH_EFFECTIVE_CONNECTION", "P2P broadcast failed.")
+        Some(FaultKind::P2pFailed) if answer.is_success() => {
+            BroadcastReply::new("NOT_ENOUGH_EFFECTIVE_CONNECTION", "P2P broadcast failed.")
         }
-        Some(Kind::OtherError) if answer.is_success() => Answer::new("OTHER_ERROR", "Error: null"),
+        Some(FaultKind::OtherError) if answer.is_success() => {
+            BroadcastReply::new("OTHER_ERROR", "Error: null")
+        }
         _ => answer,
     }
 }
@@ -83,7 +87,7 @@ pub fn sign_weight(network: &Network, request: &Request<'_>) -> Value {
         return json!({ "Error": "class java.lang.NullPointerException : null" });
     };
     let world = network.nodes[request.node].view(&network.chain).state(false);
-    let owner = tx.call.as_ref().and_then(crate::wire::Call::owner);
+    let owner = tx.call.as_ref().and_then(crate::wire::Operation::owner);
     let mut object = Map::new();
     let weight = tx.signatures.iter().filter(|each| recover(tx.id, each) == owner).count();
     match owner.filter(|owner| world.accounts.contains_key(owner)) {

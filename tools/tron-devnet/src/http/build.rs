@@ -1,7 +1,7 @@
 //! Transactions that the node builds, and calls that only read.
 //!
-//! A built transaction refers to a solid block and expires a minute after the head. Nothing here changes
-//! state. A reverted reading still says `result.result = true`, as nodes do.
+//! A built transaction refers to a solid block and expires a minute after the head. Nothing here changes state. A simulated call that
+//! reverts still has `result.result = true`, as on real nodes.
 
 use prost::Message;
 use serde_json::{Map, Value, json};
@@ -12,12 +12,12 @@ use crate::ledger::execute::{Refusal, transfer_log, validate_transfer, validate_
 use crate::ledger::token::{Effect, Token};
 use crate::network::Network;
 use crate::render;
-use crate::wire::{Call, Raw, SignedTx, TransferContract, TriggerSmartContract};
+use crate::wire::{Operation, Raw, SignedTx, TransferContract, TriggerSmartContract};
 
 const LIFETIME_MS: i64 = 60_000;
 const NO_CONTRACT: &str = "Contract validate error : No contract or not a valid smart contract";
 
-fn unsigned(network: &Network, request: &Request<'_>, call: Call) -> Result<SignedTx, Refusal> {
+fn unsigned(network: &Network, request: &Request<'_>, call: Operation) -> Result<SignedTx, Refusal> {
     let view = network.nodes[request.node].view(&network.chain);
     let reference = view.solid();
     let mut contract = call.into_contract();
@@ -60,7 +60,7 @@ pub fn create(network: &Network, request: &Request<'_>) -> Value {
     };
     let world = network.nodes[request.node].view(&network.chain).state(false);
     let built = validate_transfer(&world, world.accounts.get(&owner), &transfer, &network.prices)
-        .and_then(|_| unsigned(network, request, Call::Transfer(transfer)));
+        .and_then(|_| unsigned(network, request, Operation::Transfer(transfer)));
     match built {
         Ok(tx) => {
             let mut object = render::transaction(&tx, request.params.visible());
@@ -83,7 +83,7 @@ fn call_data(request: &Request<'_>) -> Option<Vec<u8>> {
 }
 
 fn parse_trigger(request: &Request<'_>) -> Option<(Address, Address, TriggerSmartContract)> {
-    // A reader without an address of its own calls from zero.
+    // Without an owner the call comes from the zero address.
     let owner = request.params.address("owner_address").unwrap_or_else(|| Address::from_body([0; 20]));
     let contract = request.params.address("contract_address")?;
     let trigger = TriggerSmartContract {
@@ -115,7 +115,7 @@ pub fn trigger(network: &Network, request: &Request<'_>) -> Value {
         let text = format!("Contract validate error : {refusal}");
         return refused("CONTRACT_VALIDATE_ERROR", &text, visible);
     }
-    match unsigned(network, request, Call::Trigger(trigger)) {
+    match unsigned(network, request, Operation::Trigger(trigger)) {
         Ok(tx) => {
             let mut transaction = render::transaction(&tx, visible);
             transaction.insert("visible".into(), visible.into());
@@ -125,7 +125,7 @@ pub fn trigger(network: &Network, request: &Request<'_>) -> Value {
     }
 }
 
-/// Runs a call upon the node's newest (or solid) state and forgets it.
+/// Simulates a call on the newest (or solid) state of the node.
 fn dry_run(network: &Network, request: &Request<'_>) -> Option<(Address, Address, Effect, SignedTx)> {
     let (owner, contract, trigger) = parse_trigger(request)?;
     let world = network.nodes[request.node].view(&network.chain).state(request.solid);
@@ -134,7 +134,7 @@ fn dry_run(network: &Network, request: &Request<'_>) -> Option<(Address, Address
     if effect.energy > most {
         effect = Effect { energy: most, reverted: true, output: Vec::new(), transfer: None, logged: false };
     }
-    let tx = unsigned(network, request, Call::Trigger(trigger)).ok()?;
+    let tx = unsigned(network, request, Operation::Trigger(trigger)).ok()?;
     Some((owner, contract, effect, tx))
 }
 
@@ -163,7 +163,7 @@ pub fn constant(network: &Network, request: &Request<'_>) -> Value {
     object.into()
 }
 
-/// Off unless switched on, as on most nodes.
+/// Off by default, as on most nodes.
 pub fn estimate(network: &Network, request: &Request<'_>) -> Value {
     let visible = request.params.visible();
     if !network.nodes[request.node].estimate_energy {

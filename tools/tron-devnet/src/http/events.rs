@@ -1,4 +1,4 @@
-//! Events as TronGrid tells them, so that tronweb's `event` calls work: `/v1/contracts/<token>/events` and
+//! Events in the form of TronGrid, so that tronweb's `event` calls work: `/v1/contracts/<token>/events` and
 //! `/v1/transactions/<txid>/events`.
 //!
 //! Only `Transfer` exists. The newest come first, 200 at most; there are no pages.
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::{Edge, Params};
+use super::{AppState, Params};
 use crate::chain::{Block, Included};
 use crate::crypto::Address;
 use crate::ledger::execute::Log;
@@ -17,13 +17,13 @@ use crate::ledger::execute::Log;
 const MOST: usize = 200;
 
 pub async fn handle(
-    State(edge): State<Edge>,
+    State(app): State<AppState>,
     Path((kind, id)): Path<(String, String)>,
     Query(query): Query<Map<String, Value>>,
 ) -> Response {
     let params = Params(query);
-    let node = edge.pick();
-    let network = edge.lock();
+    let node = app.pick();
+    let network = app.lock();
     let view = network.nodes[node].view(&network.chain);
     let newest = view.newest(params.flag("only_confirmed"));
     let contract = match kind.as_str() {

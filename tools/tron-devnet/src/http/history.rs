@@ -1,6 +1,6 @@
 //! Blocks, transactions and receipts.
 //!
-//! A pending transaction shows in `gettransactionbyid` of the full node alone. Not found is `{}`.
+//! A pending transaction is only found by `gettransactionbyid` of `/wallet`. Not found is `{}`.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn number(request: &Request<'_>, key: &str) -> Option<u64> {
     request.params.int(key).and_then(|number| u64::try_from(number).ok())
 }
 
-/// Ids may begin with `0x`: java-tron passes over it.
+/// Ids may begin with `0x`, which java-tron ignores.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     hex::decode(text.strip_prefix("0x").unwrap_or(text)).ok()
 }

@@ -1,7 +1,7 @@
-//! The HTTP edge: java-tron's paths, the faults that befall them, and the admin paths.
+//! The HTTP app: java-tron's paths, the faults that befall them, and the admin paths.
 //!
-//! Owns routing, the reading of parameters (JSON body or query, as nodes take both) and acting out faults.
-//! Handlers take the network's lock for as long as they compute and never across an await.
+//! Routing, parameters (JSON body or query, as nodes accept both) and faults. Handlers hold the lock of the network while they compute
+//! and never across an await.
 
 pub mod account;
 pub mod admin;
@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::crypto::Address;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, FaultKind};
 use crate::network::Network;
 use crate::render;
 
@@ -32,38 +32,38 @@ const LITE: &str = "this API is closed because this node is a lite fullnode";
 const RATE_LIMIT: &str = "class java.lang.IllegalAccessException : lack of computing resources";
 const LARGEST_BODY_BYTES: usize = 4 * 1024 * 1024;
 
-/// Which node a listener speaks for.
+/// Which node a listener serves.
 #[derive(Clone, Debug)]
-pub enum Front {
+pub enum NodeChoice {
     One(usize),
     /// All in turn, as behind a load balancer.
-    Turns(Arc<AtomicUsize>),
+    RoundRobin(Arc<AtomicUsize>),
 }
 
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct AppState {
     pub network: Arc<Mutex<Network>>,
-    pub front: Front,
-    /// Turns true when the process ends, so that a held answer does not hold it up.
+    pub choice: NodeChoice,
+    /// Becomes true when the process ends, so that delayed answers do not delay the end.
     pub ending: watch::Receiver<bool>,
 }
 
-impl Edge {
+impl AppState {
     pub fn lock(&self) -> MutexGuard<'_, Network> {
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pick(&self) -> usize {
-        match &self.front {
-            Front::One(node) => *node,
-            Front::Turns(next) => {
+        match &self.choice {
+            NodeChoice::One(node) => *node,
+            NodeChoice::RoundRobin(next) => {
                 let nodes = self.lock().nodes.len();
                 next.fetch_add(1, Ordering::Relaxed) % nodes
             }
         }
     }
 
-    async fn hold(&self, delay_ms: u64) {
+    async fn delay(&self, delay_ms: u64) {
         let mut ending = self.ending.clone();
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(delay_ms)) => {}
@@ -73,18 +73,16 @@ impl Edge {
 }
 
 /// The paths of one listener.
-pub fn router(edge: Edge) -> Router {
+pub fn router(app: AppState) -> Router {
     Router::new()
-        .route("/wallet/{call}", any(full))
-        .route("/walletsolidity/{call}", any(solid))
+        .route("/{side}/{call}", any(of_listener))
         .route("/nodes/{node}/{side}/{call}", any(of_node))
         .route("/v1/{kind}/{id}/events", any(events::handle))
         .merge(admin::router())
         .layer(DefaultBodyLimit::max(LARGEST_BODY_BYTES))
-        .with_state(edge)
+        .with_state(app)
 }
 
-/// What a client passed.
 #[derive(Debug, Default)]
 pub struct Params(pub Map<String, Value>);
 
@@ -132,53 +130,51 @@ pub struct Request<'a> {
     pub node: usize,
     pub solid: bool,
     pub params: &'a Params,
-    pub fault: Option<Kind>,
+    pub fault: Option<FaultKind>,
 }
 
-async fn full(
-    State(edge): State<Edge>,
-    Path(call): Path<String>,
+/// Whether the state of a path is the solid one; `None` for a path that nodes do not have.
+fn is_solid(side: &str) -> Option<bool> {
+    match side {
+        "wallet" => Some(false),
+        "walletsolidity" => Some(true),
+        _ => None,
+    }
+}
+
+async fn of_listener(
+    State(app): State<AppState>,
+    Path((side, call)): Path<(String, String)>,
     Query(query): Query<Map<String, Value>>,
     body: Bytes,
 ) -> Response {
-    serve(edge, call.to_ascii_lowercase(), false, Params::read(query, &body)).await
-}
-
-async fn solid(
-    State(edge): State<Edge>,
-    Path(call): Path<String>,
-    Query(query): Query<Map<String, Value>>,
-    body: Bytes,
-) -> Response {
-    serve(edge, call.to_ascii_lowercase(), true, Params::read(query, &body)).await
+    match is_solid(&side) {
+        Some(solid) => serve(app, call.to_ascii_lowercase(), solid, Params::read(query, &body)).await,
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 /// Any node through any port, so that one port is enough for all of them.
 async fn of_node(
-    State(edge): State<Edge>,
+    State(app): State<AppState>,
     Path((node, side, call)): Path<(usize, String, String)>,
-    Query(query): Query<Map<String, Value>>,
+    query: Query<Map<String, Value>>,
     body: Bytes,
 ) -> Response {
-    let solid = match side.as_str() {
-        "wallet" => false,
-        "walletsolidity" => true,
-        _ => return StatusCode::NOT_FOUND.into_response(),
-    };
-    if node >= edge.lock().nodes.len() {
+    if node >= app.lock().nodes.len() {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let edge = Edge { front: Front::One(node), ..edge };
-    serve(edge, call.to_ascii_lowercase(), solid, Params::read(query, &body)).await
+    let app = AppState { choice: NodeChoice::One(node), ..app };
+    of_listener(State(app), Path((side, call)), query, body).await
 }
 
-async fn serve(edge: Edge, call: String, solid: bool, params: Result<Params, String>) -> Response {
-    let node = edge.pick();
-    let fault = edge.lock().nodes[node].faults.take(&call);
-    if let Some(response) = befall_before(&edge, fault.as_ref()).await {
+async fn serve(app: AppState, call: String, solid: bool, params: Result<Params, String>) -> Response {
+    let node = app.pick();
+    let fault = app.lock().nodes[node].faults.take(&call);
+    if let Some(response) = fault_before(&app, fault.as_ref()).await {
         return response;
     }
-    let lite = edge.lock().nodes[node].lite;
+    let lite = app.lock().nodes[node].lite;
     if lite && history::is_closed_on_lite(&call) {
         return LITE.into_response();
     }
@@ -186,73 +182,73 @@ async fn serve(edge: Edge, call: String, solid: bool, params: Result<Params, Str
         Err(text) => Some(json!({ "Error": text })),
         Ok(params) => {
             let request = Request { node, solid, params, fault: fault.as_ref().map(|fault| fault.kind) };
-            dispatch(&mut edge.lock(), &call, &request)
+            dispatch(&mut app.lock(), &call, &request)
         }
     };
     let Some(answer) = answer else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    befall_after(&edge, fault.as_ref(), answer).await
+    fault_after(&app, fault.as_ref(), answer).await
 }
 
-/// The faults that come before the node has done anything.
-async fn befall_before(edge: &Edge, fault: Option<&Fault>) -> Option<Response> {
+/// The faults that happen before the node has done anything.
+async fn fault_before(app: &AppState, fault: Option<&Fault>) -> Option<Response> {
     let fault = fault?;
     match fault.kind {
-        Kind::Timeout => {
-            edge.hold(fault.delay_ms).await;
+        FaultKind::Timeout => {
+            app.delay(fault.delay_ms).await;
             Some(StatusCode::GATEWAY_TIMEOUT.into_response())
         }
-        Kind::BadGateway => Some(bad_gateway()),
-        Kind::RateLimit => Some(respond(json!({ "Error": RATE_LIMIT }).to_string())),
-        Kind::Lite => Some(LITE.into_response()),
-        Kind::Empty => Some(respond("{}".to_owned())),
-        Kind::AcceptTimeout
-        | Kind::Accept502
-        | Kind::Truncated
-        | Kind::Slow
-        | Kind::Hollow
-        | Kind::P2pFailed
-        | Kind::Lost
-        | Kind::Forgotten
-        | Kind::OtherError
-        | Kind::Busy
-        | Kind::NoConnection
-        | Kind::Unsolidified => None,
+        FaultKind::BadGateway => Some(bad_gateway()),
+        FaultKind::RateLimit => Some(respond(json!({ "Error": RATE_LIMIT }).to_string())),
+        FaultKind::Lite => Some(LITE.into_response()),
+        FaultKind::Empty => Some(respond("{}".to_owned())),
+        FaultKind::AcceptTimeout
+        | FaultKind::Accept502
+        | FaultKind::Truncated
+        | FaultKind::Slow
+        | FaultKind::Hollow
+        | FaultKind::P2pFailed
+        | FaultKind::Lost
+        | FaultKind::Forgotten
+        | FaultKind::OtherError
+        | FaultKind::Busy
+        | FaultKind::NoConnection
+        | FaultKind::Unsolidified => None,
     }
 }
 
-/// The faults that spoil an answer which the node has already given.
-async fn befall_after(edge: &Edge, fault: Option<&Fault>, answer: Value) -> Response {
+/// The faults that change an answer which the node has already given.
+async fn fault_after(app: &AppState, fault: Option<&Fault>, answer: Value) -> Response {
     let text = answer.to_string();
     let Some(fault) = fault else {
         return respond(text);
     };
     match fault.kind {
-        Kind::AcceptTimeout => {
-            edge.hold(fault.delay_ms).await;
+        FaultKind::AcceptTimeout => {
+            app.delay(fault.delay_ms).await;
             StatusCode::GATEWAY_TIMEOUT.into_response()
         }
-        Kind::Accept502 => bad_gateway(),
+        FaultKind::Accept502 => bad_gateway(),
         // The answers are ASCII, so that half of one is still text.
-        Kind::Truncated => respond(text.chars().take(text.len() / 2).collect()),
-        Kind::Slow => {
-            edge.hold(fault.delay_ms).await;
+        FaultKind::Truncated => respond(text.chars().take(text.len() / 2).collect()),
+        FaultKind::Slow => {
+            app.delay(fault.delay_ms).await;
             respond(text)
         }
-        Kind::Hollow => respond(hollow(answer).to_string()),
-        Kind::Timeout
-        | Kind::BadGateway
-        | Kind::RateLimit
-        | Kind::Lite
-        | Kind::Empty
-        | Kind::P2pFailed
-        | Kind::Lost
-        | Kind::Forgotten
-        | Kind::OtherError
-        | Kind::Busy
-        | Kind::NoConnection
-        | Kind::Unsolidified => respond(text),
+        FaultKind::Hollow => respond(hollow(answer).to_string()),
+        FaultKind::Timeout
+        | FaultKind::BadGateway
+        | FaultKind::RateLimit
+        | FaultKind::Lite
+        | FaultKind::Empty
+        | FaultKind::P2pFailed
+        | FaultKind::Lost
+        | FaultKind::Forgotten
+        | FaultKind::OtherError
+        | FaultKind::Busy
+        | FaultKind::NoConnection
+        | FaultKind::Unsolidified => respond(text),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Executes one transaction upon a world: fees, validation, effect, receipt.
+//! Executes one transaction on a world: fees, validation, effect, receipt.
 //!
-//! Owns the order of charging (memo, bandwidth, then the contract) and the difference between a refusal,
-//! which never enters a block, and a failed call, which does and costs its fee. A refusal changes nothing.
+//! Fees are charged in this order: memo, bandwidth, contract. A refused transaction never enters a block and changes nothing; a failed
+//! call enters a block and costs its fee.
 
 use alloy_primitives::{U256, b256};
 
@@ -9,7 +9,7 @@ use super::resource::{BandwidthCharge, EnergyCharge};
 use super::token::{Effect, Movement};
 use super::{Account, Prices, World};
 use crate::crypto::Address;
-use crate::wire::{Call, SignedTx, TransferContract, TriggerSmartContract};
+use crate::wire::{Operation, SignedTx, TransferContract, TriggerSmartContract};
 
 const TRANSFER_TOPIC: alloy_primitives::B256 =
     b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
@@ -23,31 +23,13 @@ pub enum Refusal {
     Resources,
 }
 
-/// How a call ended; the names are those of `contractRet`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    Success,
-    Revert,
-    OutOfEnergy,
-}
-
-impl Ending {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Success => "SUCCESS",
-            Self::Revert => "REVERT",
-            Self::OutOfEnergy => "OUT_OF_ENERGY",
-        }
-    }
-
-    /// The number in `Transaction.Result.contractRet`.
-    pub fn code(self) -> i32 {
-        match self {
-            Self::Success => 1,
-            Self::Revert => 2,
-            Self::OutOfEnergy => 10,
-        }
-    }
+/// How a call ended; the names and numbers are those of `contractRet`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum ContractResult {
+    Success = 1,
+    Revert = 2,
+    OutOfEnergy = 10,
 }
 
 #[derive(Clone, Debug)]
@@ -57,10 +39,10 @@ pub struct Log {
     pub data: Vec<u8>,
 }
 
-/// What a transaction did, as its receipt tells.
+/// What a transaction did, as its receipt shows it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    pub ending: Ending,
+    pub ending: ContractResult,
     pub contract: Option<Address>,
     pub bandwidth: BandwidthCharge,
     pub energy: EnergyCharge,
@@ -71,17 +53,15 @@ pub struct Outcome {
     pub movements: Vec<Movement>,
 }
 
-/// What execution needs to know of its surroundings.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct ExecutionContext<'a> {
     pub prices: &'a Prices,
     pub now_ms: i64,
 }
 
-/// Executes `tx` upon `world`.
-pub fn execute(world: &mut World, tx: &SignedTx, at: Moment<'_>) -> Result<Outcome, Refusal> {
+pub fn execute(world: &mut World, tx: &SignedTx, at: ExecutionContext<'_>) -> Result<Outcome, Refusal> {
     let call = tx.call.as_ref().ok_or_else(|| Refusal::Validate("No contract!".into()))?;
-    if let Call::Other(kind) = call {
+    if let Operation::Other(kind) = call {
         return Err(Refusal::Validate(format!("contract type {kind} is unknown to the devnet")));
     }
     let owner = call.owner().ok_or_else(|| Refusal::Validate("Invalid ownerAddress!".into()))?;
@@ -93,25 +73,29 @@ pub fn execute(world: &mut World, tx: &SignedTx, at: Moment<'_>) -> Result<Outco
     let memo_fee_sun = if tx.raw.data.is_empty() { 0 } else { at.prices.memo_fee_sun };
     payer.pay(memo_fee_sun).ok_or(Refusal::Resources)?;
     let opens_account = match call {
-        Call::Transfer(transfer) => Address::from_bytes(&transfer.to_address)
+        Operation::Transfer(transfer) => Address::from_bytes(&transfer.to_address)
             .is_some_and(|to| !world.accounts.contains_key(&to) && !world.tokens.contains_key(&to)),
-        Call::Trigger(_) | Call::Other(_) => false,
+        Operation::Trigger(_) | Operation::Other(_) => false,
     };
     let bandwidth = payer
         .charge_bandwidth(tx.bandwidth(), opens_account, at.prices, at.now_ms)
         .ok_or(Refusal::Resources)?;
     payer.last_operation_ms = at.now_ms;
     let mut outcome = match call {
-        Call::Transfer(transfer) => transfer_trx(world, owner, payer, transfer, at)?,
-        Call::Trigger(trigger) => trigger_contract(world, owner, payer, (trigger, tx.raw.fee_limit), at)?,
-        Call::Other(_) => return Err(Refusal::Validate("contract type is unknown to the devnet".into())),
+        Operation::Transfer(transfer) => transfer_trx(world, owner, payer, transfer, at)?,
+        Operation::Trigger(trigger) => {
+            trigger_contract(world, owner, payer, (trigger, tx.raw.fee_limit), at)?
+        }
+        Operation::Other(_) => {
+            return Err(Refusal::Validate("contract type is unknown to the devnet".into()));
+        }
     };
     outcome.bandwidth = bandwidth;
     outcome.fee_sun += memo_fee_sun + bandwidth.fee_sun;
     Ok(outcome)
 }
 
-/// What the node checks of a TRX transfer before anything is charged; the fee for opening an account.
+/// The checks of a TRX transfer before anything is charged. Returns the fee for opening an account.
 pub fn validate_transfer(
     world: &World,
     payer: Option<&Account>,
@@ -152,7 +136,7 @@ fn transfer_trx(
     owner: Address,
     mut payer: Account,
     transfer: &TransferContract,
-    at: Moment<'_>,
+    at: ExecutionContext<'_>,
 ) -> Result<Outcome, Refusal> {
     let fee_sun = validate_transfer(world, Some(&payer), transfer, at.prices)?;
     let Some(to) = Address::from_bytes(&transfer.to_address) else {
@@ -163,7 +147,7 @@ fn transfer_trx(
     world.credit(to, transfer.amount, at.now_ms);
     let amount = U256::from(transfer.amount.unsigned_abs());
     Ok(Outcome {
-        ending: Ending::Success,
+        ending: ContractResult::Success,
         contract: None,
         bandwidth: BandwidthCharge::default(),
         energy: EnergyCharge::default(),
@@ -201,7 +185,7 @@ fn trigger_contract(
     owner: Address,
     mut payer: Account,
     (trigger, fee_limit_sun): (&TriggerSmartContract, i64),
-    at: Moment<'_>,
+    at: ExecutionContext<'_>,
 ) -> Result<Outcome, Refusal> {
     let contract = validate_trigger(world, trigger, fee_limit_sun, at.prices)?;
     if payer.balance_sun < trigger.call_value {
@@ -215,13 +199,13 @@ fn trigger_contract(
     let allowance = payer.energy_allowance(fee_limit_sun, at.prices, at.now_ms);
     let out_of_energy = effect.energy > allowance;
     let ending = match (out_of_energy, effect.reverted) {
-        (true, _) => Ending::OutOfEnergy,
-        (false, true) => Ending::Revert,
-        (false, false) => Ending::Success,
+        (true, _) => ContractResult::OutOfEnergy,
+        (false, true) => ContractResult::Revert,
+        (false, false) => ContractResult::Success,
     };
     let energy = payer.charge_energy(effect.energy.min(allowance), at.prices, at.now_ms);
     let (mut logs, mut movements) = (Vec::new(), Vec::new());
-    if ending == Ending::Success
+    if ending == ContractResult::Success
         && let Some((to, amount)) = effect.transfer
     {
         token.apply(owner, to, amount);
@@ -230,9 +214,9 @@ fn trigger_contract(
     }
     world.accounts.insert(owner, payer);
     let message = match ending {
-        Ending::Success => None,
-        Ending::Revert => Some("REVERT opcode executed".to_owned()),
-        Ending::OutOfEnergy => Some(format!(
+        ContractResult::Success => None,
+        ContractResult::Revert => Some("REVERT opcode executed".to_owned()),
+        ContractResult::OutOfEnergy => Some(format!(
             "Not enough energy for 'SSTORE' operation executing: curInvokeEnergyLimit[{allowance}], \
              curOpEnergy[20000], usedEnergy[{allowance}]"
         )),

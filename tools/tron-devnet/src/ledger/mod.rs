@@ -1,8 +1,7 @@
-//! Who owns what, and what a transaction does to it.
+//! Balances, resources and TRC-20 ledgers at one block (`World`), and the execution of one transaction on them.
 //!
-//! Owns balances, resources and the TRC-20 ledgers of one moment (`World`), and the execution of one
-//! transaction upon it. Never knows of blocks, pools or nodes: time and prices arrive as arguments, so the
-//! same transaction upon the same world always ends the same way. A refusal leaves the world untouched.
+//! Blocks, pools and nodes are unknown here. Time and prices are arguments, so that the same transaction on the same world always
+//! ends the same way. A refusal leaves the world unchanged.
 
 pub mod execute;
 pub mod resource;

@@ -1,6 +1,4 @@
-//! Bandwidth and energy: what is left of them, and what is paid when nothing is.
-//!
-//! Used resources come back evenly over a day. Never touches a world: it works on the payer's copy.
+//! Bandwidth and energy: what is left of them, and what is paid if nothing is left. Used resources recover evenly over a day.
 
 use super::{Account, Prices};
 
@@ -50,14 +48,14 @@ impl Account {
         (self.energy_limit - self.energy.used(now_ms)).max(0)
     }
 
-    /// Takes a fee from the balance; `None` when it does not reach.
+    /// Takes a fee from the balance. `None` if the balance is too low.
     pub fn pay(&mut self, fee_sun: i64) -> Option<()> {
         self.balance_sun = self.balance_sun.checked_sub(fee_sun).filter(|left| *left >= 0)?;
         Some(())
     }
 
-    /// Staked, then free, then paid by the byte. A transaction that opens an account may not use the free
-    /// part: it is staked bandwidth or a flat fee.
+    /// Staked bandwidth first, then free bandwidth, then a price for each byte. A transaction that opens an account uses staked
+    /// bandwidth or pays a flat fee.
     pub fn charge_bandwidth(
         &mut self,
         size: i64,
@@ -82,15 +80,14 @@ impl Account {
         Some(BandwidthCharge { usage: 0, fee_sun })
     }
 
-    /// What a call may burn at most: by resources and balance, and by its `fee_limit`.
+    /// The most energy of a call: limited by resources and balance, and by its `fee_limit`.
     pub fn energy_allowance(&self, fee_limit_sun: i64, prices: &Prices, now_ms: i64) -> i64 {
         let price = prices.energy_fee_sun.max(1);
         let affordable = self.energy_left(now_ms).saturating_add(self.balance_sun.max(0) / price);
         affordable.min(fee_limit_sun / price)
     }
 
-    /// Staked energy first, the rest from the balance. The allowance was computed from the same account, so
-    /// the balance reaches.
+    /// Staked energy first, then the balance. The allowance was computed from the same account, so the balance is sufficient.
     pub fn charge_energy(&mut self, total: i64, prices: &Prices, now_ms: i64) -> EnergyCharge {
         let usage = self.energy_left(now_ms).min(total);
         let fee_sun = (total - usage).saturating_mul(prices.energy_fee_sun);

@@ -1,7 +1,6 @@
-//! A TRC-20 contract without a virtual machine: its ledger, its answers, its moods.
+//! A TRC-20 contract without a virtual machine: its balances, what a call to it would do (`Effect`), and faulty behaviours.
 //!
-//! Owns the balances of one token and what a call to it would do (`Effect`). Never pays energy and never
-//! applies a transfer by itself: execution decides whether the energy reached.
+//! Execution pays for the energy, decides whether it was sufficient, and then applies the transfer.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +50,7 @@ pub struct Token {
     pub energy_to_holder: i64,
     pub energy_to_empty: i64,
     pub behaviour: Behaviour,
-    /// Moods towards single destinations; they win over `behaviour`.
+    /// Behaviours for single destinations, instead of `behaviour`.
     pub towards: BTreeMap<Address, Behaviour>,
 }
 
@@ -65,7 +64,7 @@ pub struct Movement {
     pub amount: U256,
 }
 
-/// What a call would do, if its energy reaches.
+/// What a call does if its energy is sufficient.
 #[derive(Clone, Debug)]
 pub struct Effect {
     pub energy: i64,
@@ -98,7 +97,7 @@ impl Token {
         *balance = balance.saturating_add(amount);
     }
 
-    /// Applies a transfer that `call` allowed: the balance was seen to reach.
+    /// Applies a transfer that `call` allowed, so the balance is sufficient.
     pub fn apply(&mut self, from: Address, to: Address, amount: U256) {
         let left = self.balance(&from).saturating_sub(amount);
         self.balances.insert(from, left);

@@ -8,7 +8,7 @@ use tron_devnet::crypto::{Address, sign};
 use tron_devnet::ledger::World;
 use tron_devnet::ledger::token::Token;
 use tron_devnet::network::{Network, Setup};
-use tron_devnet::wire::{Call, Raw, SignedTx, TransferContract, TriggerSmartContract};
+use tron_devnet::wire::{Operation, Raw, SignedTx, TransferContract, TriggerSmartContract};
 
 pub(crate) const ALICE_KEY: &str = "15f0bbb1774be40b7a8d7965d637f324bda2f711fc5726a3dcc19585c6950954";
 pub(crate) const ALICE: &str = "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6";
@@ -41,7 +41,7 @@ pub(crate) fn network(nodes: usize) -> Network {
 }
 
 /// A raw transaction that refers to the solid block of node 0 and lives a minute.
-pub(crate) fn raw(network: &Network, call: Call) -> Raw {
+pub(crate) fn raw(network: &Network, call: Operation) -> Raw {
     let view = network.nodes[0].view(&network.chain);
     Raw {
         ref_block_bytes: view.solid().id[6..8].to_vec(),
@@ -59,20 +59,20 @@ pub(crate) fn signed(raw: &Raw, key_hex: &str) -> SignedTx {
     SignedTx { signatures: vec![signature], ..unsigned }
 }
 
-pub(crate) fn pay(to: &str, sun: i64) -> Call {
-    Call::Transfer(TransferContract {
+pub(crate) fn pay(to: &str, sun: i64) -> Operation {
+    Operation::Transfer(TransferContract {
         owner_address: address(ALICE).as_bytes().to_vec(),
         to_address: address(to).as_bytes().to_vec(),
         amount: sun,
     })
 }
 
-pub(crate) fn pay_token(to: &str, amount: u64) -> Call {
+pub(crate) fn pay_token(to: &str, amount: u64) -> Operation {
     let mut data = hex::decode("a9059cbb").unwrap();
     data.extend([0; 12]);
     data.extend(address(to).body());
     data.extend(alloy_primitives::U256::from(amount).to_be_bytes::<32>());
-    Call::Trigger(TriggerSmartContract {
+    Operation::Trigger(TriggerSmartContract {
         owner_address: address(ALICE).as_bytes().to_vec(),
         contract_address: address(USDT).as_bytes().to_vec(),
         data,
