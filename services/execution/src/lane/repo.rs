@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, ChainName, JobId, RawAmount};
 use uuid::Uuid;
 
-use crate::sql::{amount, bigint, unsigned};
+use crate::row::{amount, bigint, text, unsigned};
 
 /// A lane, locked.
 #[derive(Debug)]
@@ -239,4 +239,30 @@ pub(crate) async fn list(
             })
         })
         .collect()
+}
+
+/// The addresses of lanes with something under way.
+pub(crate) async fn busy(db: impl PgExecutor<'_>, chain: &ChainName) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql")).bind(chain.as_str()).fetch_all(db).await
+}
+
+/// The lanes of a chain, counted.
+pub(crate) struct LaneGauge {
+    pub chain: ChainName,
+    pub halted: u64,
+    pub foreign_seen: u64,
+    pub spent: u64,
+}
+
+pub(crate) async fn lane_gauges(db: impl PgExecutor<'_>) -> Result<Vec<LaneGauge>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("../../queries/lane_gauges.sql")).fetch_all(db).await?;
+    let gauge = |row| {
+        Ok(LaneGauge {
+            chain: text(row, "chain")?,
+            halted: unsigned(row, "halted")?,
+            foreign_seen: unsigned(row, "foreign_seen")?,
+            spent: unsigned(row, "spent")?,
+        })
+    };
+    rows.iter().map(gauge).collect()
 }
