@@ -37,7 +37,7 @@ test: setup-test ## Run every test, on real servers that the tests start themsel
 	@echo "==> building the services and the tests"
 	@$(CARGO) build --workspace --all-targets
 	@echo "==> running the tests"
-	@$(CARGO) test --workspace --no-fail-fast
+	@scripts/run-tests
 
 .PHONY: lint
 lint: setup-lint ## Check format, lints, contracts, licences, shell syntax
@@ -54,7 +54,7 @@ lint: setup-lint ## Check format, lints, contracts, licences, shell syntax
 	@echo "==> cargo deny"
 	@scripts/check-licences
 	@echo "==> shell syntax"
-	@for f in .ci/run scripts/*; do bash -n $$f; done
+	@for f in .ci/run scripts/*; do case $$(head -n 1 $$f) in *python3) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' $$f ;; *) bash -n $$f ;; esac; done
 
 .PHONY: bench
 bench: setup-run ## Measure ours against the raw limit and against peers, as ratios (BENCH=quick for a short run)

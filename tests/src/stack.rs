@@ -8,14 +8,14 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use rpc::{Client, ClientConfig, Secret, connect_lazy};
 use serde::Deserialize;
-use testkit::FaultProxy;
+use testkit::{FaultProxy, Patience};
 use types::Address;
 
 /// How long a part may take to end or to answer again, on a machine that is busy with other tests.
@@ -197,12 +197,12 @@ impl Stack {
                 let pid = Pid::from_raw(i32::try_from(child.id())?);
                 // An error means that it ended before the signal, which is what we want.
                 let _ = kill(pid, signal);
-                let deadline = Instant::now() + PATIENCE;
+                let mut patience = Patience::of(PATIENCE);
                 loop {
                     if let Some(status) = child.try_wait()? {
                         return Ok(Some(status));
                     }
-                    if Instant::now() > deadline {
+                    if patience.is_over() {
                         child.kill()?;
                         bail!("{name} does not end on {signal}");
                     }
@@ -346,14 +346,14 @@ impl Stack {
     pub async fn serving_at(&self, name: &str, url: &str) -> Result<()> {
         let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         let health = format!("{url}/readyz");
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::of(PATIENCE);
         loop {
             let told = match http.get(&health).send().await {
                 Ok(answer) if answer.status().is_success() => return Ok(()),
                 Ok(answer) => answer.text().await.unwrap_or_default(),
                 Err(error) => format!("{error:?}"),
             };
-            if Instant::now() > deadline {
+            if patience.is_over() {
                 bail!("{name} does not serve: {told}\n{}", self.tail(name.split(' ').next().unwrap_or(name)));
             }
             tokio::time::sleep(LOOK).await;
@@ -405,14 +405,14 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn wait_gone(pid: Pid) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let mut patience = Patience::of(PATIENCE);
     while kill(pid, None).is_ok() {
         // A zombie whose parent has not looked yet is as dead as it gets.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
             break;
         }
-        ensure!(Instant::now() < deadline, "process {pid} does not die");
+        ensure!(!patience.is_over(), "process {pid} does not die");
         std::thread::sleep(LOOK);
     }
     Ok(())

@@ -11,6 +11,7 @@ use proto::execution::v1 as ex;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::intent::v1 as pb;
 use serde_json::{Value, json};
+use testkit::Patience;
 use types::Address;
 
 use crate::judge::{jobs, unbroken};
@@ -240,7 +241,7 @@ pub async fn judge(
 /// Waits until every job on TRON has ended; says which have not. Asks for all of them at once: hundreds of customers asking
 /// would slow down what they wait for. Patience begins anew whenever they are others: on a busy machine all of them together may
 /// take long, as long as they move.
-pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
+pub async fn all_ended(stack: &Stack, limit: Duration) -> Result<()> {
     use ex::JobStatus as S;
     let client = ExecutionServiceClient::new(stack.client("execution", "auditor")?);
     let open = async || {
@@ -256,7 +257,7 @@ pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
         })
         .await
     };
-    let (mut deadline, mut left) = (tokio::time::Instant::now() + patience, BTreeSet::new());
+    let (mut patience, mut left) = (Patience::of(limit), BTreeSet::new());
     let mut pace = tokio::time::interval(Duration::from_millis(300));
     loop {
         pace.tick().await;
@@ -266,9 +267,9 @@ pub async fn all_ended(stack: &Stack, patience: Duration) -> Result<()> {
         }
         let ids: BTreeSet<String> = jobs.iter().map(|job| job.id.clone()).collect();
         if ids != left {
-            (deadline, left) = (tokio::time::Instant::now() + patience, ids);
+            (patience, left) = (Patience::of(limit), ids);
         }
-        if tokio::time::Instant::now() > deadline {
+        if patience.is_over() {
             let told = jobs.iter().take(8).map(|job| {
                 let status = job.status().as_str_name();
                 format!("{} {status} after {} tries: {} {}", job.id, job.tries, job.blocked_reason, job.error)

@@ -29,130 +29,30 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
+use payment::{
+    Action, AssetRef, Binding, BindingKind, BlockRef, Closing, Cost, Effect, EffectCheck, Price, Quote,
+    Window,
+};
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use crate::agreement::Agreement;
 use crate::broadcast::Broadcast;
 use crate::error::{ChainError, QuoteError};
-use crate::evm::FeeQuote;
 use crate::heads::Head;
 use crate::lane::Sight;
 use crate::node::NodeHealth;
-
-/// What is moved: the chain's own coin, or a token by its contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AssetRef {
-    Native,
-    Token(Address),
-}
-
-/// A payment as the chain should see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Transfer {
-    pub asset: AssetRef,
-    pub from: Address,
-    pub to: Address,
-    pub amount: RawAmount,
-}
-
-/// What an attempt does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    Pay(Transfer),
-    /// Occupies a nonce with nothing: a self-transfer of zero. Fills gaps and gives up jobs. EVM only.
-    Cancel {
-        sender: Address,
-    },
-}
-
-impl Action {
-    pub fn sender(&self) -> &Address {
-        match self {
-            Self::Pay(transfer) => &transfer.from,
-            Self::Cancel { sender } => sender,
-        }
-    }
-
-    /// The movement that shows, once final, that this action happened.
-    pub fn transfer(&self) -> Transfer {
-        match self {
-            Self::Pay(transfer) => *transfer,
-            Self::Cancel { sender } => {
-                Transfer { asset: AssetRef::Native, from: *sender, to: *sender, amount: RawAmount::ZERO }
-            }
-        }
-    }
-}
-
-/// How this chain keeps two attempts of one job apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BindingKind {
-    /// Sequence numbers per sender: lanes, fee bumps and cancellations exist.
-    Nonce,
-    /// A time window: one signature, resent unchanged until it expires.
-    Window,
-}
 
 /// What the chain offers an attempt to bind to, now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// Input for the sender's lane.
     Nonce(Sight),
-    /// A final block to refer to, and until when (block time) what is signed now may be included. `made_ms` is the
-    /// time of the newest block: a transaction carries a time of its own, see [`Binding::Window`].
-    Window { reference: BlockRef, expiration_ms: u64, made_ms: u64 },
-}
-
-/// What makes at most one transaction of an attempt land. Stored with the attempt before it is signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Binding {
-    Nonce {
-        sender: Address,
-        nonce: u64,
-    },
-    /// `made_ms` is signed too. Two payments of one amount to one receiver in one window differ by it alone: with the
-    /// same they would be the same transaction, and only one of them would be paid.
-    Window {
-        sender: Address,
-        reference: BlockRef,
-        expiration_ms: u64,
-        made_ms: u64,
-    },
-}
-
-/// What an attempt may cost at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Price {
-    Gas {
-        gas_limit: u64,
-        fee: FeeQuote,
-    },
-    /// `sun` is the limit that is signed; it bounds what the call itself may burn. `cost` is the most that is taken in
-    /// all: what the limit lets burn beyond staked resources, and the bytes and the opening of the receiver's account,
-    /// which no limit bounds.
-    FeeLimit {
-        sun: u64,
-        cost: u64,
-    },
-}
-
-impl Price {
-    /// The most that can be taken from the sender in the chain's own coin, besides the amount itself.
-    pub fn max_cost(&self) -> RawAmount {
-        match self {
-            Self::Gas { gas_limit, fee } => fee.cost(*gas_limit),
-            Self::FeeLimit { cost, .. } => RawAmount::from(*cost),
-        }
-    }
+    /// A final block, and the window that refers to it and begins at the time of the newest block.
+    Window { block: BlockRef, window: Window },
 }
 
 /// Everything that determines the bytes to be signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub action: Action,
     pub binding: Binding,
@@ -170,13 +70,6 @@ pub enum SignedError {
     Mismatch { field: &'static str, expected: String, found: String },
     #[error("the plan does not fit this chain: {reason}")]
     Plan { reason: String },
-}
-
-/// A block by number and hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct BlockRef {
-    pub number: u64,
-    pub hash: TxHash,
 }
 
 impl From<Head> for BlockRef {
@@ -237,52 +130,11 @@ pub struct Sighting {
     pub asked: usize,
 }
 
-/// A hash and what it is supposed to have done.
+/// A transaction and what it must show to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     pub hash: TxHash,
-    pub transfer: Transfer,
-}
-
-/// What was paid for inclusion, read off the receipt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Gas on EVM, energy on TRON.
-    pub units: u64,
-    /// In the chain's smallest unit.
-    pub unit_price: u128,
-    pub fee: RawAmount,
-}
-
-/// Why an included transaction did not pay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoEffect {
-    /// The token announced no such transfer: it returned false, or does nothing.
-    NoTransferLog,
-    /// Sender, receiver or contract of the transaction are others than expected.
-    OtherTransaction,
-    /// The receipt does not say whether it succeeded.
-    NoStatus,
-    /// The transaction itself is needed to judge a native payment, and the node did not give it.
-    NoTransaction,
-}
-
-/// What an included transaction did, against what it was supposed to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    Paid,
-    /// Included and failed: nothing moved, the fee is gone.
-    Reverted,
-    NoEffect {
-        why: NoEffect,
-    },
-    /// Something moved from payer to receiver, but not the payment asked for; `moved` is the receiver's net gain. It
-    /// may equal the amount, when the contract reported it in several pieces. Park it for people.
-    WrongAmount {
-        moved: RawAmount,
-    },
+    pub effect: Effect,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -290,7 +142,7 @@ pub struct Settlement {
     pub hash: TxHash,
     pub block: BlockRef,
     pub cost: Cost,
-    pub effect: Effect,
+    pub effect: EffectCheck,
 }
 
 /// Where a claimed transaction stands as of a given final block.
@@ -302,24 +154,6 @@ pub enum TxStatus {
     NotFinal,
     /// In a canonical block at or below the given one.
     Settled(Settlement),
-}
-
-/// What ends a binding: all that is needed to find out whether it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
-    /// A final transaction at this nonce.
-    Nonce { sender: Address, nonce: u64 },
-    /// A final block at or beyond this time.
-    Window { expiration_ms: u64 },
-}
-
-impl From<Binding> for Closing {
-    fn from(binding: Binding) -> Self {
-        match binding {
-            Binding::Nonce { sender, nonce } => Self::Nonce { sender, nonce },
-            Binding::Window { expiration_ms, .. } => Self::Window { expiration_ms },
-        }
-    }
 }
 
 /// Asks what became of a binding.
@@ -372,10 +206,10 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
     /// the order asked. A price above a cap, a call that would revert and a wallet that cannot pay amount and fee are
     /// refusals that name themselves. Nothing was signed yet, so such a job can wait without a binding. Each action is
     /// judged by itself: what else its wallet has promised is the caller's to reserve.
-    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Price, QuoteError>>;
+    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Quote, QuoteError>>;
 
     /// [`Self::quotes`] for one action.
-    async fn quote(&self, action: &Action, priority: Priority) -> Result<Price, QuoteError> {
+    async fn quote(&self, action: &Action, priority: Priority) -> Result<Quote, QuoteError> {
         match self.quotes(std::slice::from_ref(action), priority).await.pop() {
             Some(quote) => quote,
             None => Err(ChainError::NotOfThisChain { what: "price" }.into()),
@@ -385,7 +219,7 @@ pub trait ChainEdge: fmt::Debug + Send + Sync {
     /// The next price for another attempt at the same binding: at least the chain's replacement step above
     /// `previous`, and no less than `market` when that is known. `None` when the cap is reached or the chain has no
     /// replacements.
-    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Price>;
+    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Quote>;
 
     /// Compares what the signer returned with what was planned and gives the hash of the bytes. No I/O.
     fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError>;

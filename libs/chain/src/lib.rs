@@ -47,14 +47,13 @@ pub use broadcast::{Advice, Broadcast, BroadcastOutcome, Pricing, TransientCause
 pub use commitment::{Bound, Commitment, commitment};
 pub use connect::{Caps, Settings, connect};
 pub use edge::{
-    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, BlockRef, ChainEdge, Claim, Closing,
-    Cost, Detail, Effect, Fate, FateQuestion, NoEffect, Plan, Price, Seen, Settlement, Sighting, SignedError,
-    Transfer, TxRef, TxStatus,
+    Anchor, BalanceOf, Block, ChainEdge, Claim, Detail, Fate, FateQuestion, Plan, Seen, Settlement, Sighting,
+    SignedError, TxRef, TxStatus,
 };
 pub use error::{AboveCap, ChainError, ConfigError, NodeError, QuoteError, RpcFault};
-pub use evm::{EvmChain, EvmConfig, FeePolicy, FeeQuote, Finality, GasPolicy};
+pub use evm::{EvmChain, EvmConfig, FeePolicy, Finality, GasPolicy};
 pub use heads::{Fed, Head, HeadRing, Reorg};
 pub use lane::Sight;
 pub use node::{NodeConfig, NodeHealth, NodeName};
-pub use tron::message::reference as short_reference;
+pub use tron::message::block_reference;
 pub use tron::{TronChain, TronConfig};

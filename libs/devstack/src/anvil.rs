@@ -10,10 +10,9 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Lifetime, StopPlan};
+use crate::server::{Server, Start, is_a_server, made};
 use crate::tools::{Tool, Tools};
-use crate::wait::until_ready;
 
 const PART: &str = "bsc";
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -67,9 +66,10 @@ impl Default for AnvilOptions {
 
 #[derive(Debug)]
 pub struct Anvil {
-    process: Process,
-    port: u16,
+    server: Server,
 }
+
+is_a_server!(Anvil);
 
 impl Anvil {
     /// SIGINT, because that is what makes anvil write its state before it goes.
@@ -77,72 +77,30 @@ impl Anvil {
 
     pub async fn start(tools: &Tools, options: &AnvilOptions) -> Result<Anvil, Error> {
         let program = tools.find(Tool::Anvil)?;
-        std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
-        let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
-        let log = options.log.clone().unwrap_or_else(|| options.dir.join("bsc.log"));
+        let dir = made(&options.dir)?;
         if options.keep_state {
             repair_state(&dir)?;
         }
         // A chain worth keeping is given the time to be written even when our owner is already dead.
         let abandoned = if options.keep_state { Signal::SIGINT } else { Signal::SIGKILL };
-        let stop = StopPlan { abandoned, ..Self::STOP };
-        let mut tries_left = port::PORT_TRIES;
-        loop {
-            tries_left -= 1;
-            let port = port::for_try(PART, options.port)?;
-            let launch = Launch {
-                name: PART.to_owned(),
-                command: command(&program, &dir, port, options),
-                env: [].into(),
-                dir: dir.clone(),
-                log: log.clone(),
-                lifetime: options.lifetime.clone(),
-                run_as: None,
-                stop,
-            };
-            let mut process = Process::spawn(&launch)?;
-            match until_ready(&mut process, READY_LIMIT, || Self::ping(port, options.chain_id)).await {
-                Ok(()) => return Ok(Anvil { process, port }),
-                Err(error) => {
-                    process.stop().await?;
-                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let start = Start {
+            part: PART,
+            dir: dir.clone(),
+            log: options.log.clone().unwrap_or_else(|| options.dir.join("bsc.log")),
+            port: options.port,
+            env: [].into(),
+            lifetime: options.lifetime.clone(),
+            run_as: None,
+            stop: StopPlan { abandoned, ..Self::STOP },
+            ready_limit: READY_LIMIT,
+        };
+        let command = |port| command(&program, &dir, port, options);
+        let server = Server::start(start, command, |port| Self::ping(port, options.chain_id)).await?;
+        Ok(Anvil { server })
     }
 
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    pub fn into_process(self) -> Process {
-        self.process
-    }
-
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
+        format!("http://127.0.0.1:{}", self.port())
     }
 
     /// Whether a node of that chain answers there now; the text says why not.

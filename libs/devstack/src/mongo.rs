@@ -10,10 +10,9 @@ use mongodb::options::{ClientOptions, ServerAddress};
 use nix::sys::signal::Signal;
 
 use crate::error::Error;
-use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Lifetime, StopPlan};
+use crate::server::{Server, Start, is_a_server, made};
 use crate::tools::{Tool, Tools};
-use crate::wait::until_ready;
 
 const PART: &str = "mongodb";
 const REPLICA_SET: &str = "bursar";
@@ -34,76 +33,34 @@ pub struct MongoOptions {
 
 #[derive(Debug)]
 pub struct Mongo {
-    process: Process,
-    port: u16,
+    server: Server,
 }
+
+is_a_server!(Mongo);
 
 impl Mongo {
     pub const STOP: StopPlan = StopPlan::new(Signal::SIGTERM, Duration::from_secs(20));
 
     pub async fn start(tools: &Tools, options: &MongoOptions) -> Result<Mongo, Error> {
         let program = tools.find(Tool::Mongod)?;
-        let data = options.dir.join("data");
-        std::fs::create_dir_all(&data).map_err(|e| Error::file("cannot create", &data, e))?;
-        let data = data.canonicalize().map_err(|e| Error::file("cannot resolve", &data, e))?;
-        let log = options.log.clone().unwrap_or_else(|| options.dir.join("mongodb.log"));
-        let mut tries_left = port::PORT_TRIES;
-        loop {
-            tries_left -= 1;
-            let port = port::for_try(PART, options.port)?;
-            let launch = Launch {
-                name: PART.to_owned(),
-                command: command(&program, &data, port),
-                env: [].into(),
-                dir: data.clone(),
-                log: log.clone(),
-                lifetime: options.lifetime.clone(),
-                run_as: None,
-                stop: Self::STOP,
-            };
-            let mut process = Process::spawn(&launch)?;
-            match until_ready(&mut process, READY_LIMIT, || primary(port)).await {
-                Ok(()) => return Ok(Mongo { process, port }),
-                Err(error) => {
-                    process.stop().await?;
-                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let data = made(&options.dir.join("data"))?;
+        let start = Start {
+            part: PART,
+            dir: data.clone(),
+            log: options.log.clone().unwrap_or_else(|| options.dir.join("mongodb.log")),
+            port: options.port,
+            env: [].into(),
+            lifetime: options.lifetime.clone(),
+            run_as: None,
+            stop: Self::STOP,
+            ready_limit: READY_LIMIT,
+        };
+        let server = Server::start(start, |port| command(&program, &data, port), primary).await?;
+        Ok(Mongo { server })
     }
 
     pub fn url(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/?replicaSet={REPLICA_SET}", self.port)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    pub fn into_process(self) -> Process {
-        self.process
-    }
-
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
+        format!("mongodb://127.0.0.1:{}/?replicaSet={REPLICA_SET}", self.port())
     }
 
     /// Whether a primary answers there now; the text says why not.

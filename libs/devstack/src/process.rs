@@ -10,13 +10,14 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Gid, Pid, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::patience::Patience;
 
 const LIFELINE: &str = include_str!("lifeline.sh");
 const POLL: Duration = Duration::from_millis(20);
@@ -73,9 +74,9 @@ impl Identity {
     }
 
     async fn gone_within(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let mut patience = Patience::of(limit);
         while self.is_alive() {
-            if Instant::now() >= deadline {
+            if patience.is_over() {
                 return false;
             }
             tokio::time::sleep(POLL).await;
@@ -218,9 +219,9 @@ impl Process {
     }
 
     async fn ended_within(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let mut patience = Patience::of(limit);
         while self.exited().is_none() {
-            if Instant::now() >= deadline {
+            if patience.is_over() {
                 return false;
             }
             tokio::time::sleep(POLL).await;
@@ -244,8 +245,8 @@ impl Drop for Process {
             let _ = kill(pid_of(self.pid()), self.launch.stop.abandoned);
             // Bounded: the abandoned signal ends every one of our servers at once, and a server that does not obey it
             // is killed by the watcher when the lifeline closes below.
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while self.exited().is_none() && Instant::now() < deadline {
+            let mut patience = Patience::of(Duration::from_secs(5));
+            while self.exited().is_none() && !patience.is_over() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
@@ -323,8 +324,8 @@ mod tests {
     fn a_zombie_is_not_alive() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while Identity::of(pid).is_some() && Instant::now() < deadline {
+        let mut patience = Patience::of(Duration::from_secs(10));
+        while Identity::of(pid).is_some() && !patience.is_over() {
             std::thread::yield_now();
         }
         assert_eq!(Identity::of(pid), None);

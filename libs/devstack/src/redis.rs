@@ -10,10 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
-use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Lifetime, StopPlan};
+use crate::server::{Server, Start, is_a_server, made};
 use crate::tools::{Tool, Tools};
-use crate::wait::until_ready;
 
 const PART: &str = "redis";
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -30,75 +29,35 @@ pub struct RedisOptions {
 
 #[derive(Debug)]
 pub struct Redis {
-    process: Process,
-    port: u16,
+    server: Server,
 }
+
+is_a_server!(Redis);
 
 impl Redis {
     pub const STOP: StopPlan = StopPlan::new(Signal::SIGTERM, Duration::from_secs(10));
 
     pub async fn start(tools: &Tools, options: &RedisOptions) -> Result<Redis, Error> {
         let program = tools.find(Tool::RedisServer)?;
-        std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
-        let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
-        let log = options.log.clone().unwrap_or_else(|| options.dir.join("redis.log"));
-        let mut tries_left = port::PORT_TRIES;
-        loop {
-            tries_left -= 1;
-            let port = port::for_try(PART, options.port)?;
-            let launch = Launch {
-                name: PART.to_owned(),
-                command: command(&program, &dir, port, options.durable),
-                env: [].into(),
-                dir: dir.clone(),
-                log: log.clone(),
-                lifetime: options.lifetime.clone(),
-                run_as: None,
-                stop: Self::STOP,
-            };
-            let mut process = Process::spawn(&launch)?;
-            match until_ready(&mut process, READY_LIMIT, || ping(port)).await {
-                Ok(()) => return Ok(Redis { process, port }),
-                Err(error) => {
-                    process.stop().await?;
-                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let dir = made(&options.dir)?;
+        let start = Start {
+            part: PART,
+            dir: dir.clone(),
+            log: options.log.clone().unwrap_or_else(|| options.dir.join("redis.log")),
+            port: options.port,
+            env: [].into(),
+            lifetime: options.lifetime.clone(),
+            run_as: None,
+            stop: Self::STOP,
+            ready_limit: READY_LIMIT,
+        };
+        let server =
+            Server::start(start, |port| command(&program, &dir, port, options.durable), ping).await?;
+        Ok(Redis { server })
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    pub fn into_process(self) -> Process {
-        self.process
-    }
-
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
+        format!("redis://127.0.0.1:{}", self.port())
     }
 
     /// Whether a server answers there now; the text says why not.

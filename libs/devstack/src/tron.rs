@@ -10,9 +10,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::port;
-use crate::process::{Launch, Lifetime, Process, StopPlan};
-use crate::wait::until_ready;
+use crate::process::{Lifetime, StopPlan};
+use crate::server::{Server, Start, is_a_server, made};
 
 const PART: &str = "tron";
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -47,63 +46,34 @@ pub struct TronToken {
 
 #[derive(Debug)]
 pub struct Tron {
-    process: Process,
-    port: u16,
+    server: Server,
 }
+
+is_a_server!(Tron);
 
 impl Tron {
     pub const STOP: StopPlan = StopPlan::new(Signal::SIGTERM, Duration::from_secs(10));
 
     pub async fn start(options: &TronOptions) -> Result<Tron, Error> {
-        std::fs::create_dir_all(&options.dir).map_err(|e| Error::file("cannot create", &options.dir, e))?;
-        let dir = options.dir.canonicalize().map_err(|e| Error::file("cannot resolve", &options.dir, e))?;
-        let log = options.log.clone().unwrap_or_else(|| options.dir.join("tron.log"));
-        let mut tries_left = port::PORT_TRIES;
-        loop {
-            tries_left -= 1;
-            let port = port::for_try(PART, options.port)?;
-            let launch = Launch {
-                name: PART.to_owned(),
-                command: command(&dir, port, options),
-                env: [].into(),
-                dir: dir.clone(),
-                log: log.clone(),
-                lifetime: options.lifetime.clone(),
-                run_as: None,
-                stop: Self::STOP,
-            };
-            let mut process = Process::spawn(&launch)?;
-            match until_ready(&mut process, READY_LIMIT, || Self::ping(port)).await {
-                Ok(()) => return Ok(Tron { process, port }),
-                Err(error) => {
-                    process.stop().await?;
-                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let dir = made(&options.dir)?;
+        let start = Start {
+            part: PART,
+            dir: dir.clone(),
+            log: options.log.clone().unwrap_or_else(|| options.dir.join("tron.log")),
+            port: options.port,
+            env: [].into(),
+            lifetime: options.lifetime.clone(),
+            run_as: None,
+            stop: Self::STOP,
+            ready_limit: READY_LIMIT,
+        };
+        let server = Server::start(start, |port| command(&dir, port, options), Self::ping).await?;
+        Ok(Tron { server })
     }
 
     /// The first node.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    pub fn into_process(self) -> Process {
-        self.process
-    }
-
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
+        format!("http://127.0.0.1:{}", self.port())
     }
 
     /// Whether a network answers there now; the text says why not.

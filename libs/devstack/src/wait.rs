@@ -1,8 +1,9 @@
 //! Waiting until a started process answers, or saying why it never did.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::Error;
+use crate::patience::Patience;
 use crate::process::{Process, tail};
 
 const POLL: Duration = Duration::from_millis(25);
@@ -10,7 +11,7 @@ const POLL: Duration = Duration::from_millis(25);
 const PING_LIMIT: Duration = Duration::from_secs(2);
 const TAIL_LINES: usize = 15;
 
-/// Calls `ping` until it succeeds while `process` lives, at most for `limit`. The text of the last refusal is part of
+/// Calls `ping` until it succeeds while `process` lives, at most for `limit` on a quiet machine. The text of the last refusal is part of
 /// the error.
 pub(crate) async fn until_ready<F, Fut>(
     process: &mut Process,
@@ -21,7 +22,7 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<(), String>>,
 {
-    let deadline = Instant::now() + limit;
+    let mut patience = Patience::of(limit);
     let mut last;
     loop {
         let answer = tokio::time::timeout(PING_LIMIT, ping()).await;
@@ -39,7 +40,7 @@ where
             Ok(Err(refusal)) => last = refusal,
             Err(_) => last = "no answer".to_owned(),
         }
-        if Instant::now() >= deadline {
+        if patience.is_over() {
             return Err(Error::NotReady {
                 part: process.name().to_owned(),
                 seconds: limit.as_secs(),

@@ -29,7 +29,8 @@ pub struct Inclusion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoidProof {
     pub tx_hashes: Vec<TxHash>,
-    /// Ed25519.
+    /// Ed25519. Stored as hex.
+    #[serde(with = "hex::serde")]
     pub signature: Vec<u8>,
     pub attested_at: DateTime<Utc>,
 }

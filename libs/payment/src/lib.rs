@@ -6,6 +6,7 @@
 //! binding    what makes at most one transaction of an attempt land: a nonce, or a time window
 //! price      what is signed as the most it may cost, by family of chain
 //! effect     what a transaction must show on chain to count
+//! watched    a signed transaction under watch, with its own effect
 //! finding    what confirmation proved about a job, and the verdict that carries it
 //! ```
 //!
@@ -21,6 +22,7 @@ mod effect;
 mod finding;
 mod price;
 mod transfer;
+mod watched;
 
 pub use action::{Action, ContractCall};
 pub use binding::{Binding, BindingKind, BlockRef, BlockReference, Closing, Window};
@@ -28,3 +30,4 @@ pub use effect::{Effect, EffectCheck, NoEffect};
 pub use finding::{Cost, Finding, Inclusion, Verdict, VoidProof};
 pub use price::{GasFee, Price, Quote};
 pub use transfer::{AssetRef, Transfer};
+pub use watched::WatchedTransaction;

@@ -60,3 +60,9 @@ pub struct Quote {
     pub price: Price,
     pub max_cost: RawAmount,
 }
+
+impl Quote {
+    pub fn for_gas(limit: u64, fee: GasFee) -> Self {
+        Self { price: Price::Gas { limit, fee }, max_cost: fee.cost(limit) }
+    }
+}

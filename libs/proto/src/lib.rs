@@ -1,10 +1,11 @@
 //! Generated code of the gRPC contracts, and what can be read off them.
 //!
 //! Owns: the modules generated from `proto/bursar/<context>/v1`, the encoded descriptors that reflection serves, the
-//! access option of each method, and conversions of the well-known time types.
+//! access option of each method, conversions of the well-known time types, and the conversions of `libs/payment`.
 //! Never: business rules, I/O, hand-written messages.
 
 pub mod access;
+pub mod payment;
 pub mod time;
 
 /// Every Bursar file and all that they import, encoded. Reflection serves this; the access option is read from it.

@@ -34,7 +34,11 @@ pub fn duration(span: TimeDelta) -> Duration {
 
 /// From the wire; negative spans are refused, since no field of ours means one.
 pub fn span(span: &Duration) -> Result<std::time::Duration, OutOfRange> {
-    std::time::Duration::try_from(*span).map_err(|_| OutOfRange)
+    // Not by `TryFrom` of prost-types: it negates a negative duration for its error, and panics on the smallest one.
+    let span = span.normalized();
+    let seconds = u64::try_from(span.seconds).map_err(|_| OutOfRange)?;
+    let nanos = u32::try_from(span.nanos).map_err(|_| OutOfRange)?;
+    Ok(std::time::Duration::new(seconds, nanos))
 }
 
 #[cfg(test)]
@@ -58,6 +62,8 @@ mod tests {
             assert_eq!(datetime(&Timestamp { seconds, nanos: 0 }), Err(OutOfRange));
         }
         assert_eq!(datetime(&Timestamp { seconds: 0, nanos: -1 }), Err(OutOfRange));
-        assert_eq!(span(&Duration { seconds: -1, nanos: 0 }), Err(OutOfRange));
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, 0), (i64::MIN, i32::MIN)] {
+            assert_eq!(span(&Duration { seconds, nanos }), Err(OutOfRange));
+        }
     }
 }

@@ -1,6 +1,5 @@
-//! Wrappers around message bodies: told when one ends, cut off when one is too large, ended when the server drains.
-//!
-//! Owns no data; each wrapper forwards frames untouched.
+//! Wrappers around message bodies: one that reports the end, and bodies that end early, because the message is too large, the
+//! server drains or the deadline has passed. Each forwards frames unchanged.
 
 use std::{
     pin::Pin,
@@ -9,6 +8,7 @@ use std::{
 };
 
 use http::HeaderMap;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -78,52 +78,17 @@ impl<F: FnOnce(Code) + Unpin> Drop for OnEnd<F> {
     }
 }
 
-/// Refuses to forward more than `left` bytes. Decoding limits are set per service and easily forgotten; this one holds for all.
-pub(crate) struct Capped {
-    inner: Body,
-    left: u64,
-    limit: u64,
-}
-
-impl Capped {
-    pub(crate) fn new(inner: Body, limit: u64) -> Self {
-        Self { inner, left: limit, limit }
-    }
-}
-
-impl HttpBody for Capped {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
-        let polled = Pin::new(&mut self.inner).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-        {
-            match self.left.checked_sub(data.len() as u64) {
-                Some(left) => self.left = left,
-                None => {
-                    let text = format!("the message is larger than {} bytes", self.limit);
-                    let reason = error::reason::MESSAGE_TOO_LARGE;
-                    return Poll::Ready(Some(Err(error::refusal(
-                        Code::ResourceExhausted,
-                        reason,
-                        text,
-                        &[],
-                    ))));
-                }
-            }
+/// Fails with `RESOURCE_EXHAUSTED` once more than `limit` bytes have come. Decoding limits are set per service and easily
+/// forgotten; this one holds for all.
+pub(crate) fn limited(body: Body, limit: u64) -> Body {
+    let too_large = move |error: Box<dyn std::error::Error + Send + Sync>| {
+        if !error.is::<LengthLimitError>() {
+            return Status::from_error(error);
         }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+        let text = format!("the message is larger than {limit} bytes");
+        error::refusal(Code::ResourceExhausted, error::reason::MESSAGE_TOO_LARGE, text, &[])
+    };
+    Body::new(Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).map_err(too_large))
 }
 
 /// Ends a stream that has no end of its own (health and reflection) once the server drains; otherwise one watching
@@ -148,7 +113,7 @@ impl HttpBody for UntilDrain {
         if self.ended {
             return Poll::Ready(None);
         }
-        // The stream first: what it still has to say (NOT_SERVING) goes out before the end.
+        // The stream first: its last message (NOT_SERVING) must go out before the end.
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         if polled.is_ready() || self.draining.as_mut().poll(cx).is_pending() {
             return polled;
@@ -162,8 +127,8 @@ impl HttpBody for UntilDrain {
     }
 }
 
-/// Fails with `DEADLINE_EXCEEDED` when the message is not complete in time. The answer's headers may come early and the
-/// rest never.
+/// Fails with `DEADLINE_EXCEEDED` when the message is not complete in time. The headers may come early and
+/// the rest never.
 pub(crate) struct Deadline {
     inner: Body,
     sleep: Pin<Box<Sleep>>,

@@ -11,6 +11,7 @@ pub mod auth;
 mod body;
 pub mod client;
 pub mod error;
+pub mod fields;
 mod layer;
 pub mod method;
 pub mod page;
@@ -21,6 +22,7 @@ pub mod tls;
 
 pub use auth::{Auth, AuthConfig};
 pub use client::{Client, ClientConfig, connect_lazy};
+pub use fields::{Fields, Violation, Violations};
 pub use role::{Caller, Role, RoleError, caller};
 pub use secret::Secret;
 pub use server::{Draining, Server, ServerConfig};

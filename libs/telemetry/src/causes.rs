@@ -1,4 +1,4 @@
-//! Errors print one level each; whoever reads a line needs all of them.
+//! `Display` prints one level of an error; whoever reads a log line needs the whole chain.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some libraries repeat their sources in their own text; saying it once is enough.
+        // Some libraries repeat their sources in their own text; once is enough.
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

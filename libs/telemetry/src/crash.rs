@@ -2,7 +2,7 @@
 //!
 //! In a release build a crash point is nothing. In a build with debug assertions `BURSAR_CRASH_POINT=name` aborts the process
 //! the first time `name` is passed, `name:3` the third time. A point that is passed for many kinds of work also goes by
-//! `name/kind`. It lives here because every library that commits or sends something stands on this one.
+//! `name/kind`. It lives here because every library that commits or sends something depends on this one.
 
 /// Aborts the process here if the environment asks for it. Does nothing in a release build.
 #[inline]

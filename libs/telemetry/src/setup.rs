@@ -3,7 +3,7 @@
 //! Owns the process-wide state behind [`Telemetry`]. It never reads a configuration file; `RUST_LOG` is the one variable it looks
 //! at, because an operator who sets it is at the terminal and means it.
 
-use std::{io::IsTerminal, str::FromStr, sync::Mutex};
+use std::{io::IsTerminal, sync::Mutex};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
@@ -22,7 +22,8 @@ use tracing_subscriber::{
 use crate::format::{JsonLines, SpanFields, TextLines};
 
 /// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[strum(serialize_all = "snake_case", parse_err_ty = TelemetryError, parse_err_fn = unknown_format)]
 pub enum LogFormat {
     /// Text when standard error is a terminal, JSON otherwise.
     #[default]
@@ -33,20 +34,11 @@ pub enum LogFormat {
     Pretty,
 }
 
-impl FromStr for LogFormat {
-    type Err = TelemetryError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "json" => Ok(Self::Json),
-            "pretty" => Ok(Self::Pretty),
-            other => Err(TelemetryError::LogFormat(other.to_owned())),
-        }
-    }
+fn unknown_format(text: &str) -> TelemetryError {
+    TelemetryError::LogFormat(text.to_owned())
 }
 
-/// What a process says about itself and where to.
+/// What a process logs and exports, and where to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TelemetryConfig {
     /// `service.name` of the exported traces and `service` of the log lines.
@@ -217,9 +209,9 @@ fn install(config: &TelemetryConfig) -> Result<State, TelemetryError> {
             && !meta.target().starts_with("opentelemetry")
             && !meta.target().starts_with("h2")
     })
-    // Said again, where it can be asked for without a call: or every library's debug and trace lines would be looked at.
+    // The same limit as a hint, which costs no call: otherwise every debug and trace event of every library would be checked.
     .with_max_level_hint(LevelFilter::INFO);
-    // Ids are needed always; what only a collector would read is not noted for nobody.
+    // Ids are always needed; what only a collector would read is recorded only where there is one.
     let exported = config.otlp_endpoint.is_some();
     let spans = tracing_opentelemetry::layer()
         .with_location(exported)
@@ -257,7 +249,7 @@ fn wants_json(format: LogFormat) -> bool {
 
 fn effective_filter(configured: &str) -> Result<EnvFilter, TelemetryError> {
     match std::env::var("RUST_LOG") {
-        // Named, or the operator would look for the mistake in the configuration file.
+        // The error names the variable, or the operator would look for the mistake in the configuration file.
         Ok(text) if !text.trim().is_empty() => parse_filter(&text).map_err(|error| match error {
             TelemetryError::Filter { filter, source } => {
                 TelemetryError::Filter { filter: format!("RUST_LOG={filter}"), source }

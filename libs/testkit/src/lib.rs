@@ -22,7 +22,7 @@ pub fn free_port() -> u16 {
 }
 
 pub use anvil::{Chain, anvil};
-pub use devstack::{AnvilOptions, Mining};
+pub use devstack::{AnvilOptions, Mining, Patience};
 pub use fault::{FaultProxy, Hold, Rule, Upset};
 pub use mongo::{MongoDatabase, mongo};
 pub use postgres::{Database, PostgresServer, postgres, postgres_server};

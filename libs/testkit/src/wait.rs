@@ -1,6 +1,8 @@
-//! Waiting for a condition instead of sleeping.
+//! Waiting for a condition instead of sleeping. Limits are those of a quiet machine and grow with its load ([`Patience`]).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use devstack::Patience;
 
 /// The first look comes soon, later ones more rarely: many that wait at once must not slow down what they wait for.
 const POLL: Duration = Duration::from_millis(10);
@@ -25,18 +27,18 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,
 {
-    let start = Instant::now();
+    let mut patience = Patience::of(limit);
     let mut pause = POLL;
     loop {
         // The limit also ends a probe that hangs.
-        let left = limit.saturating_sub(start.elapsed()).max(POLL);
+        let left = patience.left_here().max(POLL);
         match tokio::time::timeout(left, probe()).await {
             Ok(Some(value)) => return value,
-            Ok(None) if start.elapsed() < limit => {
+            Ok(None) if !patience.is_over() => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 5 / 4).min(POLL_AT_MOST);
             }
-            Ok(None) => panic!("waited {limit:?} in vain for: {what}"),
+            Ok(None) => panic!("waited {limit:?} (more on a busy machine) in vain for: {what}"),
             Err(_) => panic!("waited {limit:?} in vain for: {what} (the probe itself did not answer)"),
         }
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use chain::{AssetRef, Bound, Commitment, Transfer};
+use chain::{Bound, Commitment};
+use payment::{AssetRef, Transfer};
 use proto::confirmation::v1 as wire;
 use rpc::error as refuse;
 use tonic::Status;

@@ -147,8 +147,8 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
         _ => 0,
     };
     let contract_address = match watch.effect.asset {
-        chain::AssetRef::Native => String::new(),
-        chain::AssetRef::Token(contract) => contract.to_string(),
+        payment::AssetRef::Native => String::new(),
+        payment::AssetRef::Token(contract) => contract.to_string(),
     };
     let format = watch.effect.to.format();
     wire::Watch {
@@ -160,6 +160,7 @@ fn watch(stored: &Stored, tips: &Tips) -> wire::Watch {
             to_address: watch.effect.to.to_string(),
             amount_raw: watch.effect.amount.to_string(),
             contract_address,
+            ..wire::ExpectedEffect::default()
         }),
         transactions: watch.transactions.iter().map(|tx| transaction(tx, format)).collect(),
         status: status.into(),
@@ -194,7 +195,7 @@ fn transaction(tx: &WatchedTx, format: AddressFormat) -> wire::WatchedTransactio
         nonce: tx.nonce,
         expires_at: tx.expires_at.map(timestamp),
         reference_block: tx.reference_block,
-        raw_transaction: Vec::new(),
+        ..wire::WatchedTransaction::default()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use alloy_primitives::{Address as EvmAddress, B256};
 use async_trait::async_trait;
+use payment::{Action, AssetRef, Binding, BindingKind, BlockRef, Price, Quote};
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use super::classify;
@@ -16,8 +17,8 @@ use super::tx::{SignedTx, UnsignedTx, hash_of};
 use crate::agreement::{Agreement, NodeAnswer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
-    Action, Anchor, AssetRef, BalanceOf, Binding, BindingKind, Block, ChainEdge, Claim, Detail, Fate,
-    FateQuestion, Plan, Price, Seen, Sighting, SignedError, TxStatus,
+    Anchor, BalanceOf, Block, ChainEdge, Claim, Detail, Fate, FateQuestion, Plan, Seen, Sighting,
+    SignedError, TxStatus,
 };
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::heads::Head;
@@ -64,11 +65,11 @@ impl EvmChain {
         let Binding::Nonce { sender, nonce } = plan.binding else {
             return Err(unfit("bound to a time window"));
         };
-        let Price::Gas { gas_limit, fee } = plan.price else { return Err(unfit("priced without gas")) };
-        if *plan.action.sender() != sender {
+        let Price::Gas { limit, fee } = plan.price else { return Err(unfit("priced without gas")) };
+        if plan.action.sender() != sender {
             return Err(unfit("the action's sender is not the binding's"));
         }
-        Ok(UnsignedTx::new(self.config.chain_id, nonce, &plan.action, gas_limit, fee))
+        Ok(UnsignedTx::new(self.config.chain_id, nonce, &plan.action, limit, fee))
     }
 
     pub(super) fn evm(&self, address: &Address) -> Result<EvmAddress, ChainError> {
@@ -82,13 +83,15 @@ impl EvmChain {
 
     /// Every address in an action must be of this kind of chain; the same 20 bytes elsewhere are another account.
     pub(super) fn check_addresses(&self, action: &Action) -> Result<(), ChainError> {
-        let transfer = action.transfer();
-        self.evm(&transfer.from)?;
-        self.evm(&transfer.to)?;
-        if let AssetRef::Token(contract) = &transfer.asset {
-            self.evm(contract)?;
+        self.evm(&action.sender())?;
+        match action {
+            Action::Pay(transfer) => {
+                self.evm(&transfer.to)?;
+                transfer.asset.contract().map_or(Ok(()), |contract| self.evm(&contract).map(drop))
+            }
+            Action::Cancel { .. } => Ok(()),
+            Action::Call(call) => self.evm(&call.contract).map(drop),
         }
-        Ok(())
     }
 
     /// Reads every node's head and remembers it with the node.
@@ -155,18 +158,18 @@ impl ChainEdge for EvmChain {
         Ok(Anchor::Nonce(Sight { mined, pending, agreed }))
     }
 
-    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Price, QuoteError>> {
+    async fn quotes(&self, actions: &[Action], priority: Priority) -> Vec<Result<Quote, QuoteError>> {
         self.price_all(actions, priority).await
     }
 
-    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Price> {
-        let Price::Gas { gas_limit, fee } = previous else { return None };
+    fn bump(&self, previous: &Price, market: Option<&Price>) -> Option<Quote> {
+        let Price::Gas { limit, fee } = previous else { return None };
         let market = market.and_then(|market| match market {
             Price::Gas { fee, .. } => Some(fee),
             Price::FeeLimit { .. } => None,
         });
         let fee = self.config.fees.bump(fee, market)?;
-        Some(Price::Gas { gas_limit: *gas_limit, fee })
+        Some(Quote::for_gas(*limit, fee))
     }
 
     fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError> {
@@ -214,7 +217,7 @@ impl ChainEdge for EvmChain {
                 None | Some(None) => Seen::Nowhere,
                 Some(Some(tx)) => match (tx.block_number, tx.block_hash) {
                     (Some(number), Some(hash)) => {
-                        Seen::Included(crate::edge::BlockRef { number: number.to(), hash: hash.into() })
+                        Seen::Included(BlockRef { number: number.to(), hash: hash.into() })
                     }
                     (None, _) | (_, None) => Seen::Pending,
                 },

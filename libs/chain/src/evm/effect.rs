@@ -7,42 +7,57 @@
 //! Never asks whether the block is canonical or final.
 
 use alloy_primitives::{Address, U64, U256};
+use payment::{AssetRef, Effect, EffectCheck, NoEffect, Transfer};
 use types::RawAmount;
 
 use super::erc20::{self, decode_transfer};
 use super::wire::{WireReceipt, WireTransaction};
-use crate::edge::{AssetRef, Effect, NoEffect, Transfer};
 
-/// What the transaction of this receipt did towards the payment.
-pub fn check(expected: &Transfer, receipt: &WireReceipt, transaction: Option<&WireTransaction>) -> Effect {
+/// What the transaction of this receipt did, compared with what it must show.
+pub fn check(expected: &Effect, receipt: &WireReceipt, transaction: Option<&WireTransaction>) -> EffectCheck {
     match receipt.status {
-        None => return Effect::NoEffect { why: NoEffect::NoStatus },
-        Some(status) if status == U64::ZERO => return Effect::Reverted,
+        None => return EffectCheck::NoEffect { why: NoEffect::NoStatus },
+        Some(status) if status == U64::ZERO => return EffectCheck::Reverted,
         Some(_) => {}
     }
-    match expected.asset {
-        AssetRef::Native => native(expected, receipt, transaction),
-        AssetRef::Token(contract) => token(expected, contract.as_evm(), receipt),
+    match expected {
+        Effect::Moves(transfer) => match transfer.asset {
+            AssetRef::Native => native(transfer, receipt, transaction),
+            AssetRef::Token(contract) => token(transfer, contract.as_evm(), receipt),
+        },
+        Effect::Closes { sender } => {
+            let nothing =
+                Transfer { asset: AssetRef::Native, from: *sender, to: *sender, amount: RawAmount::ZERO };
+            native(&nothing, receipt, transaction)
+        }
+        Effect::Succeeds { sender, contract }
+            if receipt.from == sender.as_evm() && receipt.to == Some(contract.as_evm()) =>
+        {
+            EffectCheck::Happened
+        }
+        Effect::Succeeds { .. } => EffectCheck::NoEffect { why: NoEffect::OtherTransaction },
     }
 }
 
-fn native(expected: &Transfer, receipt: &WireReceipt, transaction: Option<&WireTransaction>) -> Effect {
-    let Some(transaction) = transaction else { return Effect::NoEffect { why: NoEffect::NoTransaction } };
+fn native(expected: &Transfer, receipt: &WireReceipt, transaction: Option<&WireTransaction>) -> EffectCheck {
+    let Some(transaction) = transaction else {
+        return EffectCheck::NoEffect { why: NoEffect::NoTransaction };
+    };
     let same = transaction.hash == receipt.transaction_hash
         && transaction.from == expected.from.as_evm()
         && transaction.to == Some(expected.to.as_evm());
     if !same {
-        return Effect::NoEffect { why: NoEffect::OtherTransaction };
+        return EffectCheck::NoEffect { why: NoEffect::OtherTransaction };
     }
     if transaction.value != expected.amount.as_u256() {
-        return Effect::WrongAmount { moved: RawAmount::from_u256(transaction.value) };
+        return EffectCheck::WrongAmount { moved: RawAmount::from_u256(transaction.value) };
     }
-    Effect::Paid
+    EffectCheck::Happened
 }
 
-fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effect {
+fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> EffectCheck {
     if receipt.from != expected.from.as_evm() || receipt.to != Some(contract) {
-        return Effect::NoEffect { why: NoEffect::OtherTransaction };
+        return EffectCheck::NoEffect { why: NoEffect::OtherTransaction };
     }
     let (from, to) = (expected.from.as_evm(), expected.to.as_evm());
     let transfers: Vec<erc20::Transfer> =
@@ -50,7 +65,7 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
     let paid: Vec<U256> =
         transfers.iter().filter(|log| log.from == from && log.to == to).map(|log| log.value).collect();
     if paid.is_empty() {
-        return Effect::NoEffect { why: NoEffect::NoTransferLog };
+        return EffectCheck::NoEffect { why: NoEffect::NoTransferLog };
     }
     // A token may announce the whole amount and take its fee back out of the receiver's balance.
     let taken: U256 = if from == to {
@@ -63,9 +78,9 @@ fn token(expected: &Transfer, contract: Address, receipt: &WireReceipt) -> Effec
     };
     let given = paid.iter().fold(U256::ZERO, |sum, value| sum.saturating_add(*value));
     if paid.len() == 1 && taken.is_zero() && given == expected.amount.as_u256() {
-        return Effect::Paid;
+        return EffectCheck::Happened;
     }
-    Effect::WrongAmount { moved: RawAmount::from_u256(given.saturating_sub(taken)) }
+    EffectCheck::WrongAmount { moved: RawAmount::from_u256(given.saturating_sub(taken)) }
 }
 
 #[cfg(test)]

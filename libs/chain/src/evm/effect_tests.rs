@@ -16,16 +16,16 @@ fn any_address(address: Address) -> AnyAddress {
     AnyAddress::from_body(AddressFormat::Evm, address.into_array())
 }
 
-fn expected(asset: AssetRef, amount: u64) -> Transfer {
-    Transfer {
+fn expected(asset: AssetRef, amount: u64) -> Effect {
+    Effect::Moves(Transfer {
         asset,
         from: any_address(PAYER),
         to: any_address(RECEIVER),
         amount: RawAmount::from_u256(U256::from(amount)),
-    }
+    })
 }
 
-fn token_payment() -> Transfer {
+fn token_payment() -> Effect {
     expected(AssetRef::Token(any_address(TOKEN)), 100)
 }
 
@@ -56,17 +56,17 @@ fn receipt(status: Option<u64>, to: Address, logs: Vec<WireLog>) -> WireReceipt 
     }
 }
 
-fn token_effect(logs: Vec<WireLog>) -> Effect {
+fn token_effect(logs: Vec<WireLog>) -> EffectCheck {
     check(&token_payment(), &receipt(Some(1), TOKEN, logs), None)
 }
 
-fn moved(amount: u64) -> Effect {
-    Effect::WrongAmount { moved: RawAmount::from_u256(U256::from(amount)) }
+fn moved(amount: u64) -> EffectCheck {
+    EffectCheck::WrongAmount { moved: RawAmount::from_u256(U256::from(amount)) }
 }
 
 #[test]
 fn exactly_one_right_log_is_paid() {
-    assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100)]), Effect::Paid);
+    assert_eq!(token_effect(vec![log(TOKEN, PAYER, RECEIVER, 100)]), EffectCheck::Happened);
     // Logs of others, or of this contract about others, change nothing.
     let noise = vec![
         log(OTHER, PAYER, RECEIVER, 7),
@@ -74,12 +74,12 @@ fn exactly_one_right_log_is_paid() {
         log(TOKEN, OTHER, OTHER, 5),
         log(OTHER, RECEIVER, OTHER, 100),
     ];
-    assert_eq!(token_effect(noise), Effect::Paid);
+    assert_eq!(token_effect(noise), EffectCheck::Happened);
 }
 
 #[test]
 fn success_without_the_contract_s_log_is_no_payment() {
-    let no_log = Effect::NoEffect { why: NoEffect::NoTransferLog };
+    let no_log = EffectCheck::NoEffect { why: NoEffect::NoTransferLog };
     assert_eq!(token_effect(vec![]), no_log);
     assert_eq!(token_effect(vec![log(OTHER, PAYER, RECEIVER, 100)]), no_log, "forged by another contract");
     assert_eq!(token_effect(vec![log(TOKEN, OTHER, RECEIVER, 100)]), no_log, "another payer");
@@ -112,14 +112,14 @@ fn another_amount_is_not_the_payment() {
 #[test]
 fn a_reverted_or_foreign_transaction_is_no_payment() {
     let logs = vec![log(TOKEN, PAYER, RECEIVER, 100)];
-    assert_eq!(check(&token_payment(), &receipt(Some(0), TOKEN, logs.clone()), None), Effect::Reverted);
+    assert_eq!(check(&token_payment(), &receipt(Some(0), TOKEN, logs.clone()), None), EffectCheck::Reverted);
     assert_eq!(
         check(&token_payment(), &receipt(None, TOKEN, logs.clone()), None),
-        Effect::NoEffect { why: NoEffect::NoStatus }
+        EffectCheck::NoEffect { why: NoEffect::NoStatus }
     );
     assert_eq!(
         check(&token_payment(), &receipt(Some(1), OTHER, logs), None),
-        Effect::NoEffect { why: NoEffect::OtherTransaction }
+        EffectCheck::NoEffect { why: NoEffect::OtherTransaction }
     );
 }
 
@@ -138,9 +138,9 @@ fn a_native_payment_is_read_off_the_transaction() {
         block_number: None,
         gas_price: None,
     };
-    let other = Effect::NoEffect { why: NoEffect::OtherTransaction };
-    assert_eq!(check(&payment, &receipt, Some(&right)), Effect::Paid);
-    assert_eq!(check(&payment, &receipt, None), Effect::NoEffect { why: NoEffect::NoTransaction });
+    let other = EffectCheck::NoEffect { why: NoEffect::OtherTransaction };
+    assert_eq!(check(&payment, &receipt, Some(&right)), EffectCheck::Happened);
+    assert_eq!(check(&payment, &receipt, None), EffectCheck::NoEffect { why: NoEffect::NoTransaction });
     let with = |change: fn(&mut WireTransaction)| {
         let mut transaction = right.clone();
         change(&mut transaction);
@@ -168,8 +168,23 @@ proptest! {
             .collect();
         let right = log(TOKEN, PAYER, RECEIVER, 100);
         let count = logs.iter().filter(|log| **log == right).count();
-        if token_effect(logs) == Effect::Paid {
+        if token_effect(logs) == EffectCheck::Happened {
             prop_assert_eq!(count, 1);
         }
     }
+}
+
+#[test]
+fn a_call_counts_when_it_succeeded_at_the_contract_for_its_sender() {
+    let (sender, contract) = (any_address(PAYER), any_address(TOKEN));
+    let called =
+        |status, to| check(&Effect::Succeeds { sender, contract }, &receipt(status, to, Vec::new()), None);
+    assert_eq!(called(Some(1), TOKEN), EffectCheck::Happened);
+    assert_eq!(called(Some(0), TOKEN), EffectCheck::Reverted);
+    assert_eq!(called(None, TOKEN), EffectCheck::NoEffect { why: NoEffect::NoStatus });
+    let other = EffectCheck::NoEffect { why: NoEffect::OtherTransaction };
+    assert_eq!(called(Some(1), OTHER), other);
+    let sender = any_address(OTHER);
+    let stranger = check(&Effect::Succeeds { sender, contract }, &receipt(Some(1), TOKEN, Vec::new()), None);
+    assert_eq!(stranger, other);
 }

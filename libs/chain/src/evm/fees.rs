@@ -6,9 +6,9 @@
 //! Invariants: no price above the policy's cap is ever returned; a bump raises every part of the price by at least the
 //! policy's step and by at least one unit.
 
-use alloy_primitives::U256;
+use payment::GasFee;
 use serde::{Deserialize, Serialize};
-use types::{Priority, RawAmount};
+use types::Priority;
 
 use super::wire::WireFeeHistory;
 use crate::error::{AboveCap, ConfigError};
@@ -26,65 +26,34 @@ pub enum FeeKind {
     Legacy,
 }
 
-/// A price per unit of gas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FeeQuote {
-    Dynamic { max_fee: u128, max_priority: u128 },
-    Legacy { gas_price: u128 },
+/// Raises every part by `permille` thousandths, at least [`MIN_BUMP_PERMILLE`], rounded up. `None` when that is above the
+/// cap: nodes would refuse a smaller step, so there is nothing in between.
+pub fn raise(fee: &GasFee, permille: u32, cap: u128) -> Option<GasFee> {
+    let raised = match fee {
+        GasFee::Dynamic { max_fee, max_priority } => {
+            let max_priority = step_up(*max_priority, permille)?;
+            GasFee::Dynamic { max_fee: step_up(*max_fee, permille)?.max(max_priority), max_priority }
+        }
+        GasFee::Legacy { gas_price } => GasFee::Legacy { gas_price: step_up(*gas_price, permille)? },
+    };
+    (raised.ceiling() <= cap).then_some(raised)
 }
 
-impl FeeQuote {
-    /// The most one unit of gas can cost.
-    pub fn ceiling(&self) -> u128 {
-        match self {
-            Self::Dynamic { max_fee, .. } => *max_fee,
-            Self::Legacy { gas_price } => *gas_price,
+/// The larger of each part; `fee` itself when the market's is of another kind.
+fn at_least(fee: &GasFee, market: &GasFee) -> GasFee {
+    match (fee, market) {
+        (
+            GasFee::Dynamic { max_fee, max_priority },
+            GasFee::Dynamic { max_fee: market_fee, max_priority: market_priority },
+        ) => GasFee::Dynamic {
+            max_fee: *max_fee.max(market_fee),
+            max_priority: *max_priority.max(market_priority),
+        },
+        (GasFee::Legacy { gas_price }, GasFee::Legacy { gas_price: market }) => {
+            GasFee::Legacy { gas_price: *gas_price.max(market) }
         }
-    }
-
-    /// The most this much gas can cost.
-    pub fn cost(&self, gas: u64) -> RawAmount {
-        // 64 and 128 bits multiply into 192.
-        RawAmount::from_u256(U256::from(gas) * U256::from(self.ceiling()))
-    }
-
-    pub fn kind(&self) -> FeeKind {
-        match self {
-            Self::Dynamic { .. } => FeeKind::Dynamic,
-            Self::Legacy { .. } => FeeKind::Legacy,
-        }
-    }
-
-    /// Raises every part by `permille` thousandths, at least [`MIN_BUMP_PERMILLE`], rounded up. `None` when that is
-    /// above the cap: a smaller step would be refused by nodes, so there is nothing in between.
-    pub fn bump(&self, permille: u32, cap: u128) -> Option<Self> {
-        let raised = match self {
-            Self::Dynamic { max_fee, max_priority } => {
-                let max_priority = step_up(*max_priority, permille)?;
-                Self::Dynamic { max_fee: step_up(*max_fee, permille)?.max(max_priority), max_priority }
-            }
-            Self::Legacy { gas_price } => Self::Legacy { gas_price: step_up(*gas_price, permille)? },
-        };
-        (raised.ceiling() <= cap).then_some(raised)
-    }
-
-    /// The larger of each part; of another kind, `self` stays.
-    fn at_least(&self, other: &Self) -> Self {
-        match (self, other) {
-            (
-                Self::Dynamic { max_fee, max_priority },
-                Self::Dynamic { max_fee: other_fee, max_priority: other_priority },
-            ) => Self::Dynamic {
-                max_fee: *max_fee.max(other_fee),
-                max_priority: *max_priority.max(other_priority),
-            },
-            (Self::Legacy { gas_price }, Self::Legacy { gas_price: other }) => {
-                Self::Legacy { gas_price: *gas_price.max(other) }
-            }
-            (Self::Dynamic { .. }, Self::Legacy { .. }) | (Self::Legacy { .. }, Self::Dynamic { .. }) => {
-                *self
-            }
+        (GasFee::Dynamic { .. }, GasFee::Legacy { .. }) | (GasFee::Legacy { .. }, GasFee::Dynamic { .. }) => {
+            *fee
         }
     }
 }
@@ -168,7 +137,7 @@ impl FeePolicy {
     }
 
     /// A dynamic price from the base fee of the next block and recent tips.
-    pub fn dynamic(&self, history: &WireFeeHistory) -> Result<FeeQuote, AboveCap> {
+    pub fn dynamic(&self, history: &WireFeeHistory) -> Result<GasFee, AboveCap> {
         let base: u128 = history.base_fee_per_gas.last().map_or(0, |base| base.to());
         // Together with the base fee the floor must be met; on BSC the base fee is zero.
         let floor = self.min_gas_price.saturating_sub(base);
@@ -183,22 +152,22 @@ impl FeePolicy {
             .min(self.max_fee_cap - base);
         let room = base.saturating_mul(u128::from(self.base_fee_permille)).div_ceil(1000);
         let max_fee = room.saturating_add(max_priority).min(self.max_fee_cap);
-        Ok(FeeQuote::Dynamic { max_fee, max_priority })
+        Ok(GasFee::Dynamic { max_fee, max_priority })
     }
 
     /// A legacy price from what the node suggests.
-    pub fn legacy(&self, suggested: u128) -> Result<FeeQuote, AboveCap> {
+    pub fn legacy(&self, suggested: u128) -> Result<GasFee, AboveCap> {
         let gas_price = suggested.max(self.min_gas_price);
         if gas_price > self.max_fee_cap {
             return Err(AboveCap { needed: gas_price, cap: self.max_fee_cap });
         }
-        Ok(FeeQuote::Legacy { gas_price })
+        Ok(GasFee::Legacy { gas_price })
     }
 
     /// The price of the next attempt at the same nonce: one step up, or the market's price when that is higher still.
-    pub fn bump(&self, previous: &FeeQuote, market: Option<&FeeQuote>) -> Option<FeeQuote> {
-        let raised = previous.bump(self.bump_permille, self.max_fee_cap)?;
-        let priced = market.map_or(raised, |market| raised.at_least(market));
+    pub fn bump(&self, previous: &GasFee, market: Option<&GasFee>) -> Option<GasFee> {
+        let raised = raise(previous, self.bump_permille, self.max_fee_cap)?;
+        let priced = market.map_or(raised, |market| at_least(&raised, market));
         // A market above the cap does not take the step away.
         Some(if priced.ceiling() <= self.max_fee_cap { priced } else { raised })
     }

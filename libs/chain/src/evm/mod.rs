@@ -31,6 +31,6 @@ mod settle;
 pub use chain::EvmChain;
 pub use client::EvmClient;
 pub use config::{EvmConfig, Finality};
-pub use fees::{FeeKind, FeePolicy, FeeQuote};
+pub use fees::{FeeKind, FeePolicy};
 pub use gas::GasPolicy;
 pub use tx::{SignedTx, UnsignedTx};

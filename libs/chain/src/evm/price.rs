@@ -9,20 +9,20 @@
 use std::collections::BTreeMap;
 
 use alloy_primitives::{Address as EvmAddress, Bytes, U256};
+use payment::{Action, GasFee, Quote};
 use types::Priority;
 
 use super::chain::EvmChain;
 use super::client::{CallRequest, EvmClient};
-use super::fees::{FeeKind, FeeQuote};
+use super::fees::FeeKind;
 use super::gas::{Estimated, PLAIN_TRANSFER_GAS, estimated};
 use super::tx::envelope;
-use crate::edge::{Action, Price};
 use crate::error::{ChainError, NodeError, QuoteError};
 use crate::node::{Node, split};
 
 impl EvmChain {
     /// The market's price per gas, within the caps.
-    pub async fn fee(&self, priority: Priority) -> Result<FeeQuote, QuoteError> {
+    pub async fn fee(&self, priority: Priority) -> Result<GasFee, QuoteError> {
         let policy = &self.config.fees;
         match policy.kind {
             FeeKind::Dynamic => {
@@ -49,7 +49,7 @@ impl EvmChain {
         &self,
         actions: &[Action],
         priority: Priority,
-    ) -> Vec<Result<Price, QuoteError>> {
+    ) -> Vec<Result<Quote, QuoteError>> {
         if let Some(error) = actions.iter().find_map(|action| self.check_addresses(action).err()) {
             return vec![Err(error.into()); actions.len()];
         }
@@ -73,15 +73,15 @@ impl EvmChain {
             .map(|(call, limit)| {
                 // A call that fails needs the least at any rate: in a wallet without it, that is why, and waiting helps.
                 let gas_limit = *limit.as_ref().unwrap_or(&PLAIN_TRANSFER_GAS);
-                let price = Price::Gas { gas_limit, fee };
-                let needed = call.value.saturating_add(price.max_cost().as_u256());
+                let quote = Quote::for_gas(gas_limit, fee);
+                let needed = call.value.saturating_add(quote.max_cost.as_u256());
                 let has = balances.get(&call.from).copied().unwrap_or_default();
                 if has < needed {
                     return Err(QuoteError::InsufficientFunds {
                         reason: format!("it has {has} and needs {needed}"),
                     });
                 }
-                limit.map(|_| price)
+                limit.map(|_| quote)
             })
             .collect()
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use alloy_primitives::{Address as EvmAddress, B256, U256};
+use payment::{BlockRef, Closing, Cost};
 use types::RawAmount;
 
 use super::chain::EvmChain;
@@ -15,7 +16,7 @@ use super::client::{At, EvmClient};
 use super::effect;
 use super::wire::{WireReceipt, WireTransaction};
 use crate::agreement::{Agreement, NodeAnswer};
-use crate::edge::{BlockRef, Claim, Closing, Cost, Detail, Fate, FateQuestion, Settlement, TxStatus};
+use crate::edge::{Claim, Detail, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
@@ -145,7 +146,7 @@ fn standing(
         hash: claim.hash,
         block,
         cost: Cost { units: receipt.gas_used.to(), unit_price: price.to(), fee: RawAmount::from_u256(fee) },
-        effect: effect::check(&claim.transfer, receipt, transaction.as_ref()),
+        effect: effect::check(&claim.effect, receipt, transaction.as_ref()),
     }))
 }
 

@@ -8,12 +8,12 @@ use alloy::consensus::transaction::SignerRecoverable as _;
 use alloy::consensus::{Transaction as _, TxEip1559, TxEnvelope, TxLegacy, TypedTransaction};
 use alloy::eips::eip2718::{Decodable2718 as _, Encodable2718 as _};
 use alloy_primitives::{Address, Bytes, TxKind, U256, keccak256};
+use payment::{Action, AssetRef, GasFee};
 use serde::{Deserialize, Serialize};
 use types::TxHash;
 
 use super::erc20;
-use super::fees::FeeQuote;
-use crate::edge::{Action, AssetRef, SignedError};
+use crate::edge::SignedError;
 
 /// What is to be signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,23 +24,26 @@ pub struct UnsignedTx {
     pub value: U256,
     pub data: Bytes,
     pub gas_limit: u64,
-    pub fee: FeeQuote,
+    pub fee: GasFee,
 }
 
 /// Receiver, value and calldata of an action: for a token the contract is the receiver and carries no value.
 pub fn envelope(action: &Action) -> (Address, U256, Bytes) {
-    let transfer = action.transfer();
-    match transfer.asset {
-        AssetRef::Native => (transfer.to.as_evm(), transfer.amount.as_u256(), Bytes::new()),
-        AssetRef::Token(contract) => {
-            let data = erc20::transfer_calldata(transfer.to.as_evm(), transfer.amount.as_u256());
-            (contract.as_evm(), U256::ZERO, data)
-        }
+    match action {
+        Action::Pay(transfer) => match transfer.asset {
+            AssetRef::Native => (transfer.to.as_evm(), transfer.amount.as_u256(), Bytes::new()),
+            AssetRef::Token(contract) => {
+                let data = erc20::transfer_calldata(transfer.to.as_evm(), transfer.amount.as_u256());
+                (contract.as_evm(), U256::ZERO, data)
+            }
+        },
+        Action::Cancel { sender } => (sender.as_evm(), U256::ZERO, Bytes::new()),
+        Action::Call(call) => (call.contract.as_evm(), U256::ZERO, call.data.clone().into()),
     }
 }
 
 impl UnsignedTx {
-    pub fn new(chain_id: u64, nonce: u64, action: &Action, gas_limit: u64, fee: FeeQuote) -> Self {
+    pub fn new(chain_id: u64, nonce: u64, action: &Action, gas_limit: u64, fee: GasFee) -> Self {
         let (to, value, data) = envelope(action);
         Self { chain_id, nonce, to, value, data, gas_limit, fee }
     }
@@ -49,7 +52,7 @@ impl UnsignedTx {
     pub fn typed(&self) -> TypedTransaction {
         let to = TxKind::Call(self.to);
         match self.fee {
-            FeeQuote::Dynamic { max_fee, max_priority } => TypedTransaction::Eip1559(TxEip1559 {
+            GasFee::Dynamic { max_fee, max_priority } => TypedTransaction::Eip1559(TxEip1559 {
                 chain_id: self.chain_id,
                 nonce: self.nonce,
                 gas_limit: self.gas_limit,
@@ -60,7 +63,7 @@ impl UnsignedTx {
                 access_list: alloy::eips::eip2930::AccessList::default(),
                 input: self.data.clone(),
             }),
-            FeeQuote::Legacy { gas_price } => TypedTransaction::Legacy(TxLegacy {
+            GasFee::Legacy { gas_price } => TypedTransaction::Legacy(TxLegacy {
                 chain_id: Some(self.chain_id),
                 nonce: self.nonce,
                 gas_price,
@@ -101,8 +104,8 @@ impl SignedTx {
             return Err(undecodable("not in canonical form"));
         }
         let fee = match &envelope {
-            TxEnvelope::Legacy(tx) => FeeQuote::Legacy { gas_price: tx.tx().gas_price },
-            TxEnvelope::Eip1559(tx) if tx.tx().access_list.is_empty() => FeeQuote::Dynamic {
+            TxEnvelope::Legacy(tx) => GasFee::Legacy { gas_price: tx.tx().gas_price },
+            TxEnvelope::Eip1559(tx) if tx.tx().access_list.is_empty() => GasFee::Dynamic {
                 max_fee: tx.tx().max_fee_per_gas,
                 max_priority: tx.tx().max_priority_fee_per_gas,
             },

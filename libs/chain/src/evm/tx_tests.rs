@@ -4,11 +4,11 @@ use alloy::consensus::{SignableTransaction as _, TxEip2930};
 use alloy::eips::eip2718::Encodable2718 as _;
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
+use payment::Transfer;
 use proptest::prelude::*;
 use types::{Address as AnyAddress, AddressFormat, RawAmount};
 
 use super::*;
-use crate::edge::Transfer;
 
 fn signer() -> PrivateKeySigner {
     PrivateKeySigner::from_slice(&[7; 32]).unwrap()
@@ -34,13 +34,13 @@ fn action(asset: AssetRef) -> Action {
     })
 }
 
-fn sample(fee: FeeQuote) -> UnsignedTx {
+fn sample(fee: GasFee) -> UnsignedTx {
     let token = AssetRef::Token(AnyAddress::from_body(AddressFormat::Evm, [9; 20]));
     UnsignedTx::new(56, 7, &action(token), 60_000, fee)
 }
 
-const DYNAMIC: FeeQuote = FeeQuote::Dynamic { max_fee: 10, max_priority: 3 };
-const LEGACY: FeeQuote = FeeQuote::Legacy { gas_price: 5 };
+const DYNAMIC: GasFee = GasFee::Dynamic { max_fee: 10, max_priority: 3 };
+const LEGACY: GasFee = GasFee::Legacy { gas_price: 5 };
 
 #[test]
 fn both_kinds_come_back_as_they_were_planned() {
@@ -75,7 +75,7 @@ fn every_changed_field_is_named() {
         ("value", |tx| tx.value = U256::from(1)),
         ("data", |tx| tx.data = erc20::transfer_calldata(Address::repeat_byte(0xee), U256::from(1234))),
         ("gas limit", |tx| tx.gas_limit += 1),
-        ("fee", |tx| tx.fee = FeeQuote::Dynamic { max_fee: 11, max_priority: 3 }),
+        ("fee", |tx| tx.fee = GasFee::Dynamic { max_fee: 11, max_priority: 3 }),
     ];
     for (name, change) in changes {
         let mut other = planned.clone();

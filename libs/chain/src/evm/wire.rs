@@ -4,10 +4,11 @@
 //! like any other. Nothing is given a default that could be mistaken for a fact: a missing status stays missing.
 
 use alloy_primitives::{Address, B256, Bytes, U64, U128, U256};
+use payment::BlockRef;
 use serde::Deserialize;
 use types::{Address as AnyAddress, AddressFormat};
 
-use crate::edge::{Block, BlockRef, TxRef};
+use crate::edge::{Block, TxRef};
 use crate::heads::Head;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

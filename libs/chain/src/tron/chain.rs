@@ -9,18 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
+use payment::{Action, AssetRef, BindingKind, BlockRef, Price, Quote, Transfer, Window};
 use types::{Address, AddressFormat, ChainName, Priority, RawAmount, TxHash};
 
 use super::classify;
 use super::client::{DryRun, Side, TronClient};
 use super::config::TronConfig;
+use super::message::block_reference;
 use super::tx::{SignedTx, UnsignedTx, hash_of};
 use super::wire::{malformed, unsigned};
 use crate::agreement::{Agreement, NodeAnswer, reached_by};
 use crate::broadcast::{Broadcast, BroadcastOutcome};
 use crate::edge::{
-    Action, Anchor, AssetRef, BalanceOf, BindingKind, Block, BlockRef, ChainEdge, Claim, Detail, Fate,
-    FateQuestion, Plan, Price, Seen, Sighting, SignedError, Transfer, TxStatus,
+    Anchor, BalanceOf, Block, ChainEdge, Claim, Detail, Fate, FateQuestion, Plan, Seen, Sighting,
+    SignedError, TxStatus,
 };
 use crate::error::{ChainError, ConfigError, NodeError, QuoteError};
 use crate::evm::classify::send_failed;
@@ -141,28 +143,31 @@ impl ChainEdge for TronChain {
         let number = reached_by(quorum, solids.iter().map(|(_, head)| head.number).collect());
         let reference = solids.iter().map(|(_, head)| head).find(|head| Some(head.number) == number);
         match (made_ms, reference) {
-            (Some(made_ms), Some(reference)) => Ok(Anchor::Window {
-                reference: BlockRef::from(*reference),
-                expiration_ms: made_ms.saturating_add(self.config.window_ms),
-                made_ms,
+            (Some(made_ms), Some(block)) => Ok(Anchor::Window {
+                block: BlockRef::from(*block),
+                window: Window {
+                    reference: block_reference(&block.hash),
+                    expiration_ms: made_ms.saturating_add(self.config.window_ms),
+                    made_ms,
+                },
             }),
             (None, _) | (_, None) => Err(self.nodes.nobody(failed.into_iter().chain(solid_failed))),
         }
     }
 
-    async fn quotes(&self, actions: &[Action], _priority: Priority) -> Vec<Result<Price, QuoteError>> {
+    async fn quotes(&self, actions: &[Action], _priority: Priority) -> Vec<Result<Quote, QuoteError>> {
         self.price_all(actions).await
     }
 
     /// A transaction cannot be replaced here.
-    fn bump(&self, _previous: &Price, _market: Option<&Price>) -> Option<Price> {
+    fn bump(&self, _previous: &Price, _market: Option<&Price>) -> Option<Quote> {
         None
     }
 
     fn check_signed(&self, raw: &[u8], plan: &Plan) -> Result<TxHash, SignedError> {
-        self.check_addresses(&plan.action.transfer())
-            .map_err(|error| SignedError::Plan { reason: error.to_string() })?;
         let expected = UnsignedTx::of(plan)?;
+        self.check_addresses(&expected.transfer)
+            .map_err(|error| SignedError::Plan { reason: error.to_string() })?;
         let signed = SignedTx::decode(raw)?;
         signed.matches(&expected)?;
         Ok(signed.hash)

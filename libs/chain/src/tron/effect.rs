@@ -4,24 +4,24 @@
 //! What the transaction itself says is read from its raw bytes, whose hash is its id: no node can make that up.
 
 use alloy_primitives::{Address as EvmAddress, B256, Bytes, U64, U128, U256};
+use payment::{BlockRef, Effect, EffectCheck, NoEffect};
 use prost::Message as _;
 use types::TxHash;
 
 use super::message::{CONTRACT_RESULTS, Call, Raw, tx_id};
 use super::wire::{WireInfo, malformed, unsigned};
-use crate::edge::{BlockRef, Effect, NoEffect, Transfer};
 use crate::error::NodeError;
 use crate::evm::effect;
 use crate::evm::wire::{WireReceipt, WireTransaction};
 
-/// What this transaction did towards the payment. `raw_data_hex` is what the node shows of it.
+/// What this transaction did, compared with what it must show. `raw_data_hex` is what the node shows of it.
 pub fn check(
-    expected: &Transfer,
+    expected: &Effect,
     hash: &TxHash,
     info: &WireInfo,
     raw_data_hex: &str,
     block: BlockRef,
-) -> Result<Effect, NodeError> {
+) -> Result<EffectCheck, NodeError> {
     let raw = alloy_primitives::hex::decode(raw_data_hex).map_err(|_| malformed("raw data is not hex"))?;
     if tx_id(&raw) != *hash {
         return Err(malformed("raw data of another transaction"));
@@ -29,7 +29,7 @@ pub fn check(
     let raw = Raw::decode(raw.as_slice()).map_err(|error| malformed(&error.to_string()))?;
     let call = Call::of(&raw).map_err(|error| malformed(&error.to_string()))?;
     let Some(parties) = Parties::of(&call) else {
-        return Ok(Effect::NoEffect { why: NoEffect::OtherTransaction });
+        return Ok(EffectCheck::NoEffect { why: NoEffect::OtherTransaction });
     };
     let receipt = WireReceipt {
         transaction_hash: B256::from(*hash),

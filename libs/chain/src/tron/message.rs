@@ -4,6 +4,7 @@
 //! signature begins. Bytes that arrive are never written anew before they are hashed.
 
 use alloy_primitives::{Address as EvmAddress, U256};
+use payment::BlockReference;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
 use types::TxHash;
@@ -162,11 +163,11 @@ pub fn number_of(block: &TxHash) -> u64 {
 }
 
 /// What a transaction says to refer to this block: the low two bytes of its number, and bytes 8 to 16 of its id.
-pub fn reference(block: &TxHash) -> ([u8; 2], [u8; 8]) {
-    let (mut bytes, mut hash) = ([0; 2], [0; 8]);
-    bytes.copy_from_slice(&block.0[6..8]);
-    hash.copy_from_slice(&block.0[8..16]);
-    (bytes, hash)
+pub fn block_reference(block: &TxHash) -> BlockReference {
+    let (mut number_end, mut hash_middle) = ([0; 2], [0; 8]);
+    number_end.copy_from_slice(&block.0[6..8]);
+    hash_middle.copy_from_slice(&block.0[8..16]);
+    BlockReference { number_end, hash_middle }
 }
 
 /// The number by which TRON's own JSON-RPC tells networks apart: the last four bytes of the first block's id.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use payment::{Action, AssetRef, Price, Quote, Transfer};
 use types::{Address, RawAmount};
 
 use super::chain::TronChain;
@@ -13,7 +14,6 @@ use super::cost::{Prices, Staked, with_margin};
 use super::message::transfer_data;
 use super::tx::{fits, most_bandwidth};
 use super::wire::{WireConstant, malformed, plain, unsigned};
-use crate::edge::{Action, AssetRef, Price, Transfer};
 use crate::error::{AboveCap, ChainError, NodeError, QuoteError};
 use crate::words::shorten;
 
@@ -29,7 +29,7 @@ struct Market {
 }
 
 impl TronChain {
-    pub(super) async fn price_all(&self, actions: &[Action]) -> Vec<Result<Price, QuoteError>> {
+    pub(super) async fn price_all(&self, actions: &[Action]) -> Vec<Result<Quote, QuoteError>> {
         let transfers: Vec<Result<Transfer, ChainError>> =
             actions.iter().map(|action| self.payable(action)).collect();
         let good: Vec<Transfer> =
@@ -60,8 +60,10 @@ impl TronChain {
     }
 
     fn payable(&self, action: &Action) -> Result<Transfer, ChainError> {
-        let Action::Pay(transfer) = action else {
-            return Err(ChainError::NotOfThisChain { what: "cancellation" });
+        let transfer = match action {
+            Action::Pay(transfer) => transfer,
+            Action::Cancel { .. } => return Err(ChainError::NotOfThisChain { what: "cancellation" }),
+            Action::Call(_) => return Err(ChainError::NotOfThisChain { what: "contract call" }),
         };
         self.check_addresses(transfer)?;
         if !fits(transfer) {
@@ -71,7 +73,7 @@ impl TronChain {
     }
 
     /// One price, taking what it uses of staked resources out of `market`.
-    fn price(&self, transfer: &Transfer, energy: u64, market: &mut Market) -> Result<Price, QuoteError> {
+    fn price(&self, transfer: &Transfer, energy: u64, market: &mut Market) -> Result<Quote, QuoteError> {
         let (prices, costs) = (market.prices, &self.config.costs);
         let (balance, staked) = market.wallets.entry(transfer.from).or_default();
         let bytes = most_bandwidth(transfer).unwrap_or(u64::MAX);
@@ -95,14 +97,14 @@ impl TronChain {
             burnt = staked.energy_sun(energy, &prices);
         }
         let amount = if native { transfer.amount } else { RawAmount::ZERO };
-        let cost = besides.saturating_add(burnt);
-        let needed = amount.checked_add(RawAmount::from(cost));
+        let max_cost = RawAmount::from(besides.saturating_add(burnt));
+        let needed = amount.checked_add(max_cost);
         let has = RawAmount::from(*balance);
         if needed.is_none_or(|needed| has < needed) {
             let needed = needed.unwrap_or(RawAmount::MAX);
             return Err(QuoteError::InsufficientFunds { reason: format!("it has {has} and needs {needed}") });
         }
-        Ok(Price::FeeLimit { sun: limit, cost })
+        Ok(Quote { price: Price::FeeLimit { sun: limit }, max_cost })
     }
 }
 

@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use payment::{BlockRef, Closing, Cost};
 use sha2::{Digest as _, Sha256};
 use types::{RawAmount, TxHash};
 
@@ -24,7 +25,7 @@ use super::client::{Side, TronClient};
 use super::effect;
 use super::wire::{WireBlock, WireInfo, malformed, unsigned};
 use crate::agreement::{Agreement, NodeAnswer};
-use crate::edge::{BlockRef, Claim, Closing, Cost, Fate, FateQuestion, Settlement, TxStatus};
+use crate::edge::{Claim, Fate, FateQuestion, Settlement, TxStatus};
 use crate::error::NodeError;
 use crate::heads::Head;
 use crate::node::{Node, or_abstain};
@@ -134,7 +135,7 @@ fn standing(
     };
     let Some(head) = block.head()? else { return Err(malformed("a block without an id")) };
     let at = BlockRef::from(head);
-    let effect = effect::check(&claim.transfer, &claim.hash, info, &transaction.raw_data_hex, at)?;
+    let effect = effect::check(&claim.effect, &claim.hash, info, &transaction.raw_data_hex, at)?;
     Ok(NodeAnswer::Value(TxStatus::Settled(Settlement {
         hash: claim.hash,
         block: at,

@@ -5,23 +5,20 @@
 //! signed bytes means that they are not ours.
 
 use alloy_primitives::{B256, Signature};
+use payment::{Action, AssetRef, Binding, BlockReference, Price, Transfer, Window};
 use prost::Message as _;
 use types::{Address, AddressFormat, RawAmount, TxHash};
 
 use super::message::{
-    Call, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, reference, transfer_data,
-    tx_id,
+    Call, Raw, Transaction, TransferContract, TriggerSmartContract, bandwidth, transfer_data, tx_id,
 };
-use crate::edge::{Action, AssetRef, Binding, Plan, Price, SignedError, Transfer};
+use crate::edge::{Plan, SignedError};
 
 /// What is to be signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsignedTx {
     pub transfer: Transfer,
-    pub ref_block_bytes: [u8; 2],
-    pub ref_block_hash: [u8; 8],
-    pub expiration_ms: u64,
-    pub made_ms: u64,
+    pub window: Window,
     pub fee_limit_sun: u64,
 }
 
@@ -29,16 +26,19 @@ impl UnsignedTx {
     /// The transaction of a plan, exactly as the signer should build it.
     pub fn of(plan: &Plan) -> Result<Self, SignedError> {
         let unfit = |reason: &str| SignedError::Plan { reason: reason.to_owned() };
-        let Action::Pay(transfer) = plan.action else { return Err(unfit("there is nothing to cancel")) };
-        let Binding::Window { sender, reference: block, expiration_ms, made_ms } = plan.binding else {
+        let transfer = match plan.action {
+            Action::Pay(transfer) => transfer,
+            Action::Cancel { .. } => return Err(unfit("there is nothing to cancel")),
+            Action::Call(_) => return Err(unfit("contract calls are not of this chain")),
+        };
+        let Binding::Window { sender, window } = plan.binding else {
             return Err(unfit("bound to a nonce"));
         };
-        let Price::FeeLimit { sun, .. } = plan.price else { return Err(unfit("priced by gas")) };
+        let Price::FeeLimit { sun } = plan.price else { return Err(unfit("priced by gas")) };
         if transfer.from != sender {
             return Err(unfit("the action's sender is not the binding's"));
         }
-        let (ref_block_bytes, ref_block_hash) = reference(&block.hash);
-        Ok(Self { transfer, ref_block_bytes, ref_block_hash, expiration_ms, made_ms, fee_limit_sun: sun })
+        Ok(Self { transfer, window, fee_limit_sun: sun })
     }
 
     /// The bytes whose hash is signed.
@@ -46,12 +46,12 @@ impl UnsignedTx {
         let unfit = |what: &str| SignedError::Plan { reason: format!("{what} is out of range") };
         let small = |value: u64, what: &str| i64::try_from(value).map_err(|_| unfit(what));
         let raw = Raw {
-            ref_block_bytes: self.ref_block_bytes.to_vec(),
-            ref_block_hash: self.ref_block_hash.to_vec(),
-            expiration: small(self.expiration_ms, "the expiration")?,
+            ref_block_bytes: self.window.reference.number_end.to_vec(),
+            ref_block_hash: self.window.reference.hash_middle.to_vec(),
+            expiration: small(self.window.expiration_ms, "the expiration")?,
             data: Vec::new(),
             contract: vec![call(&self.transfer).ok_or_else(|| unfit("the amount"))?.into_contract()],
-            timestamp: small(self.made_ms, "the time")?,
+            timestamp: small(self.window.made_ms, "the time")?,
             fee_limit: small(self.fee_limit_sun, "the fee limit")?,
         };
         Ok(raw.encode_to_vec())
@@ -80,10 +80,11 @@ pub fn call(transfer: &Transfer) -> Option<Call> {
 pub fn most_bandwidth(transfer: &Transfer) -> Option<u64> {
     let longest = UnsignedTx {
         transfer: *transfer,
-        ref_block_bytes: [0xff; 2],
-        ref_block_hash: [0xff; 8],
-        expiration_ms: i64::MAX as u64,
-        made_ms: i64::MAX as u64,
+        window: Window {
+            reference: BlockReference { number_end: [0xff; 2], hash_middle: [0xff; 8] },
+            expiration_ms: i64::MAX as u64,
+            made_ms: i64::MAX as u64,
+        },
         fee_limit_sun: match transfer.asset {
             AssetRef::Native => 0,
             AssetRef::Token(_) => super::cost::MAX_FEE_LIMIT_SUN,
@@ -145,12 +146,12 @@ impl SignedTx {
             Err(SignedError::Mismatch { field, expected, found })
         }
         let number = |value: u64| i64::try_from(value).unwrap_or(-1);
-        let raw = &self.raw;
+        let (raw, window) = (&self.raw, &expected.window);
         same("sender", &expected.transfer.from, &self.sender)?;
-        same("reference block", &expected.ref_block_bytes.to_vec(), &raw.ref_block_bytes)?;
-        same("reference hash", &expected.ref_block_hash.to_vec(), &raw.ref_block_hash)?;
-        same("expiration", &number(expected.expiration_ms), &raw.expiration)?;
-        same("time", &number(expected.made_ms), &raw.timestamp)?;
+        same("reference block", &window.reference.number_end.to_vec(), &raw.ref_block_bytes)?;
+        same("reference hash", &window.reference.hash_middle.to_vec(), &raw.ref_block_hash)?;
+        same("expiration", &number(window.expiration_ms), &raw.expiration)?;
+        same("time", &number(window.made_ms), &raw.timestamp)?;
         same("fee limit", &number(expected.fee_limit_sun), &raw.fee_limit)?;
         let found = Call::of(raw).ok();
         same("call", &call(&expected.transfer), &found)?;

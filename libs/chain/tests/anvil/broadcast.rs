@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use chain::{Advice, BroadcastOutcome, ChainEdge as _, FeeQuote, Pricing, Seen, TransientCause, TxStatus};
+use chain::{Advice, BroadcastOutcome, ChainEdge as _, Pricing, Seen, TransientCause, TxStatus};
+use payment::GasFee;
 use serde_json::json;
 use testkit::{FaultProxy, Hold, Rule, Upset};
 
@@ -41,10 +42,11 @@ async fn a_replacement_must_pay_more_and_then_only_one_lands() {
     let edge = edge(&[node.url()]);
     let wallet = Wallet::funded(&node, 2).await;
     let (first, first_claim) = wallet.native(&edge, 0, 0x52, FEE);
-    let cheaper = FeeQuote::Dynamic { max_fee: 20 * GWEI - 1, max_priority: 2 * GWEI - 1 };
+    let cheaper = GasFee::Dynamic { max_fee: 20 * GWEI - 1, max_priority: 2 * GWEI - 1 };
     let (cheap, _) = wallet.native(&edge, 0, 0x52, cheaper);
-    let price = chain::Price::Gas { gas_limit: 120_000, fee: FEE };
-    let Some(chain::Price::Gas { fee: bumped, .. }) = edge.bump(&price, None) else {
+    let price = payment::Price::Gas { limit: 120_000, fee: FEE };
+    let Some(payment::Price::Gas { fee: bumped, .. }) = edge.bump(&price, None).map(|quote| quote.price)
+    else {
         panic!("below the cap")
     };
     let (second, second_claim) = wallet.native(&edge, 0, 0x52, bumped);
@@ -69,7 +71,7 @@ async fn refusals_of_a_real_node_are_told_apart() {
 
     assert_eq!(outcome(poor.native(&edge, 0, 0x53, FEE).0).await, BroadcastOutcome::InsufficientFunds);
 
-    let plan = rich.plan(rich.pays(chain::AssetRef::Native, 0x53, 1), 0, FEE);
+    let plan = rich.plan(rich.pays(payment::AssetRef::Native, 0x53, 1), 0, FEE);
     let mut tx = edge.unsigned(&plan).unwrap();
     tx.gas_limit = 20_000;
     assert!(matches!(outcome(rich.sign(&tx)).await, BroadcastOutcome::GasLimit { .. }));
@@ -83,7 +85,7 @@ async fn refusals_of_a_real_node_are_told_apart() {
     assert!(matches!(outcome(rich.sign(&tx)).await, BroadcastOutcome::Rejected { .. }));
     assert!(matches!(outcome(vec![1, 2, 3]).await, BroadcastOutcome::Rejected { .. }));
 
-    let low = FeeQuote::Dynamic { max_fee: 1, max_priority: 1 };
+    let low = GasFee::Dynamic { max_fee: 1, max_priority: 1 };
     let outcome = outcome(rich.native(&edge, 0, 0x53, low).0).await;
     assert!(
         matches!(outcome, BroadcastOutcome::Underpriced(Pricing::Pool) | BroadcastOutcome::Accepted),
@@ -138,15 +140,15 @@ async fn silence_and_server_errors_are_unknown_and_a_closed_door_is_not() {
 
     for upset in [
         Upset::Hang,
-        Upset::NodeAnswer { status: 502, body: "bad gateway".into() },
-        Upset::NodeAnswer { status: 200, body: "<html>".into() },
-        Upset::NodeAnswer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
+        Upset::Answer { status: 502, body: "bad gateway".into() },
+        Upset::Answer { status: 200, body: "<html>".into() },
+        Upset::Answer { status: 200, body: r#"{"jsonrpc":"2.0","id":null}"#.into() },
         Upset::RpcError { code: -32000, message: "something nobody has ever seen".into() },
     ] {
         proxy.rule(Rule::on(SEND, upset.clone()).times(1));
         assert_eq!(outcome().await.label(), "unknown", "{upset:?}");
     }
-    proxy.rule(Rule::on(SEND, Upset::NodeAnswer { status: 429, body: String::new() }).times(1));
+    proxy.rule(Rule::on(SEND, Upset::Answer { status: 429, body: String::new() }).times(1));
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::RateLimited));
     proxy.refuse().await;
     assert_eq!(outcome().await, BroadcastOutcome::Transient(TransientCause::Unreachable));

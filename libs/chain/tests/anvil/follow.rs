@@ -1,7 +1,8 @@
 //! Following heads through a real node's reorgs.
 
 use chain::follow::{Step, follow};
-use chain::{ChainEdge as _, Detail, Effect, EvmChain, HeadRing, Seen, TxStatus};
+use chain::{ChainEdge as _, Detail, EvmChain, HeadRing, Seen, TxStatus};
+use payment::EffectCheck;
 use serde_json::json;
 use types::TxHash;
 
@@ -70,7 +71,7 @@ async fn a_reorg_undoes_the_payment_and_the_same_bytes_settle_it_once() {
     edge.broadcast(&[raw]).await;
     node.mine(3).await;
     let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
-    assert_eq!(settlement.effect, Effect::Paid);
+    assert_eq!(settlement.effect, EffectCheck::Happened);
     assert_ne!(settlement.block, block);
     assert_eq!(balance(&node, &receiver(0x92)).await, 1);
 }

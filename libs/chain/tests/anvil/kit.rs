@@ -7,17 +7,15 @@ use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolValue as _;
 use chain::evm::UnsignedTx;
-use chain::{
-    Action, AssetRef, Binding, ChainEdge as _, Claim, EvmChain, EvmConfig, FeeQuote, Finality, Head,
-    NodeConfig, Plan, Price, Transfer, TxStatus,
-};
+use chain::{ChainEdge as _, Claim, EvmChain, EvmConfig, Finality, Head, NodeConfig, Plan, TxStatus};
+use payment::{Action, AssetRef, Binding, GasFee, Price, Transfer};
 use serde_json::{Value, json};
 use testkit::{AnvilOptions, Chain, FaultProxy, Mining};
 use types::{Address, AddressFormat, RawAmount, TxHash};
 
 pub(crate) const CHAIN_ID: u64 = 56;
 pub(crate) const GWEI: u128 = 1_000_000_000;
-pub(crate) const FEE: FeeQuote = FeeQuote::Dynamic { max_fee: 20 * GWEI, max_priority: 2 * GWEI };
+pub(crate) const FEE: GasFee = GasFee::Dynamic { max_fee: 20 * GWEI, max_priority: 2 * GWEI };
 
 /// A node that makes blocks only when told to.
 pub(crate) async fn node() -> Chain {
@@ -80,16 +78,16 @@ impl Wallet {
         Transfer { asset, from: self.address(), to: receiver(to), amount }
     }
 
-    pub(crate) fn plan(&self, transfer: Transfer, nonce: u64, fee: FeeQuote) -> Plan {
+    pub(crate) fn plan(&self, transfer: Transfer, nonce: u64, fee: GasFee) -> Plan {
         Plan {
             action: Action::Pay(transfer),
             binding: Binding::Nonce { sender: self.address(), nonce },
-            price: Price::Gas { gas_limit: 120_000, fee },
+            price: Price::Gas { limit: 120_000, fee },
         }
     }
 
     /// A signed native payment of one unit.
-    pub(crate) fn native(&self, edge: &EvmChain, nonce: u64, to: u8, fee: FeeQuote) -> (Vec<u8>, Claim) {
+    pub(crate) fn native(&self, edge: &EvmChain, nonce: u64, to: u8, fee: GasFee) -> (Vec<u8>, Claim) {
         let transfer = self.pays(AssetRef::Native, to, 1);
         self.signed(edge, &self.plan(transfer, nonce, fee))
     }
@@ -98,7 +96,7 @@ impl Wallet {
     pub(crate) fn signed(&self, edge: &EvmChain, plan: &Plan) -> (Vec<u8>, Claim) {
         let raw = self.sign(&edge.unsigned(plan).unwrap());
         let hash = edge.check_signed(&raw, plan).unwrap();
-        (raw, Claim { hash, transfer: plan.action.transfer() })
+        (raw, Claim { hash, effect: plan.action.effect() })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Several nodes: identity, failover, heads, and reads that do not depend on one of them.
 
 use chain::{
-    Anchor, AssetRef, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig,
-    NodeError, Sight,
+    Anchor, BalanceOf, ChainEdge as _, ChainError, ConfigError, EvmChain, Finality, NodeConfig, NodeError,
+    Sight,
 };
+use payment::AssetRef;
 use serde_json::json;
 use testkit::{AnvilOptions, FaultProxy, Mining, Rule, Upset};
 use types::RawAmount;
@@ -109,7 +110,7 @@ async fn a_node_without_batches_is_asked_one_by_one() {
     edge.probe().await;
     let refusal =
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Batch requests are not supported"}}"#;
-    proxy.rule(Rule::on("eth_getBalance", Upset::NodeAnswer { status: 200, body: refusal.into() }).times(1));
+    proxy.rule(Rule::on("eth_getBalance", Upset::Answer { status: 200, body: refusal.into() }).times(1));
     let of: Vec<_> =
         (1..=20).map(|byte| BalanceOf { holder: receiver(byte), asset: AssetRef::Native }).collect();
     let balances = edge.balances(&of).await.unwrap();

@@ -1,9 +1,8 @@
 //! Prices and gas limits from a real node.
 
 use chain::evm::FeeKind;
-use chain::{
-    Action, AssetRef, BalanceOf, ChainEdge as _, EvmChain, FeePolicy, FeeQuote, Finality, Price, QuoteError,
-};
+use chain::{BalanceOf, ChainEdge as _, EvmChain, FeePolicy, Finality, QuoteError};
+use payment::{Action, AssetRef, GasFee, Price};
 use serde_json::json;
 use testkit::{FaultProxy, Rule, Upset};
 use types::Priority;
@@ -16,13 +15,14 @@ async fn a_native_transfer_costs_exactly_21000_gas() {
     let edge = edge(&[node.url()]);
     let wallet = Wallet::funded(&node, 40).await;
     let action = Action::Pay(wallet.pays(AssetRef::Native, 0x71, 5));
-    let price = edge.quote(&action, Priority::Normal).await.unwrap();
-    let Price::Gas { gas_limit: 21_000, fee: FeeQuote::Dynamic { max_fee, .. } } = price else {
+    let price = edge.quote(&action, Priority::Normal).await.unwrap().price;
+    let Price::Gas { limit: 21_000, fee: GasFee::Dynamic { max_fee, .. } } = price else {
         panic!("{price:?}")
     };
     assert!(max_fee >= GWEI, "covers anvil's base fee");
-    let cancel = edge.quote(&Action::Cancel { sender: wallet.address() }, Priority::Urgent).await.unwrap();
-    assert!(matches!(cancel, Price::Gas { gas_limit: 21_000, .. }));
+    let cancel =
+        edge.quote(&Action::Cancel { sender: wallet.address() }, Priority::Urgent).await.unwrap().price;
+    assert!(matches!(cancel, Price::Gas { limit: 21_000, .. }));
 }
 
 #[tokio::test]
@@ -36,7 +36,8 @@ async fn a_token_transfer_gets_a_margin_and_one_without_balance_is_refused() {
     assert!(matches!(refused, QuoteError::WouldRevert { .. }), "{refused}");
     assert!(!refused.is_transient());
     mint(&node, &token, &wallet.address(), 5).await;
-    let Price::Gas { gas_limit, .. } = edge.quote(&action, Priority::Normal).await.unwrap() else {
+    let Price::Gas { limit: gas_limit, .. } = edge.quote(&action, Priority::Normal).await.unwrap().price
+    else {
         panic!("gas")
     };
     assert!((50_000..90_000).contains(&gas_limit), "{gas_limit}");
@@ -136,7 +137,7 @@ async fn a_whole_balance_minus_the_fee_can_be_sent_and_one_unit_more_cannot() {
     let price = edge.quote(&Action::Pay(transfer), Priority::Normal).await.unwrap();
     let all =
         edge.balances(&[BalanceOf { holder: wallet.address(), asset: AssetRef::Native }]).await.unwrap();
-    transfer.amount = all[0].unwrap().checked_sub(price.max_cost()).unwrap();
+    transfer.amount = all[0].unwrap().checked_sub(price.max_cost).unwrap();
     assert_eq!(edge.quote(&Action::Pay(transfer), Priority::Normal).await, Ok(price));
     transfer.amount = transfer.amount.checked_add("1".parse().unwrap()).unwrap();
     assert!(edge.quote(&Action::Pay(transfer), Priority::Normal).await.is_err());
@@ -156,8 +157,8 @@ async fn caps_and_floors_of_the_catalogue_hold() {
     assert!(matches!(low.quote(&action, Priority::Low).await, Err(QuoteError::AboveCap(_))));
 
     let legacy = with(FeePolicy { kind: FeeKind::Legacy, min_gas_price: 7 * GWEI, ..FeePolicy::default() });
-    let price = legacy.quote(&action, Priority::Low).await.unwrap();
-    assert_eq!(price, Price::Gas { gas_limit: 21_000, fee: FeeQuote::Legacy { gas_price: 7 * GWEI } });
+    let price = legacy.quote(&action, Priority::Low).await.unwrap().price;
+    assert_eq!(price, Price::Gas { limit: 21_000, fee: GasFee::Legacy { gas_price: 7 * GWEI } });
     // What it quotes, the node takes.
     let Price::Gas { fee, .. } = price else { panic!("gas") };
     let (raw, _) = wallet.native(&legacy, 0, 0x74, fee);

@@ -1,9 +1,7 @@
 //! Verdict reads: finality, effects, and nodes that contradict each other.
 
-use chain::{
-    Action, AssetRef, Binding, ChainEdge as _, Claim, Closing, Effect, EvmChain, Fate, FateQuestion,
-    FeeQuote, Finality, NoEffect, Plan, Price, TxStatus,
-};
+use chain::{ChainEdge as _, Claim, EvmChain, Fate, FateQuestion, Finality, Plan, TxStatus};
+use payment::{Action, AssetRef, Binding, Closing, Effect, EffectCheck, GasFee, NoEffect, Price};
 use serde_json::json;
 use testkit::{Chain, Rule, Upset};
 use types::{Address, RawAmount, TxHash};
@@ -49,14 +47,14 @@ async fn a_payment_settles_only_when_final_and_its_cost_is_the_receipt_s() {
     assert_eq!(standing(&edge, &claim).await, TxStatus::NotFinal, "depth is two");
     node.mine(1).await;
     let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
-    assert_eq!((settlement.effect, settlement.block.number), (Effect::Paid, 1));
+    assert_eq!((settlement.effect, settlement.block.number), (EffectCheck::Happened, 1));
     assert_eq!(settlement.cost.units, 21_000);
     let fee = RawAmount::from_u256(alloy::primitives::U256::from(21_000 * settlement.cost.unit_price));
     assert_eq!(settlement.cost.fee, fee);
     // Claimed to be another payment, it is none.
-    let other = Claim { transfer: wallet.pays(AssetRef::Native, 0x81, 2), ..claim };
+    let other = Claim { effect: Effect::Moves(wallet.pays(AssetRef::Native, 0x81, 2)), ..claim };
     let TxStatus::Settled(settlement) = standing(&edge, &other).await else { panic!("must be final") };
-    assert!(matches!(settlement.effect, Effect::WrongAmount { .. }));
+    assert!(matches!(settlement.effect, EffectCheck::WrongAmount { .. }));
 }
 
 #[tokio::test]
@@ -71,7 +69,13 @@ async fn a_pool_that_has_not_heard_of_it_contradicts_nobody() {
 }
 
 /// Pays 1000 units of a token and tells what came of it.
-async fn effect_of(node: &Chain, edge: &EvmChain, wallet: &Wallet, nonce: u64, token: Address) -> Effect {
+async fn effect_of(
+    node: &Chain,
+    edge: &EvmChain,
+    wallet: &Wallet,
+    nonce: u64,
+    token: Address,
+) -> EffectCheck {
     mint(node, &token, &wallet.address(), 1000).await;
     let plan = wallet.plan(wallet.pays(AssetRef::Token(token), 0x82, 1000), nonce, FEE);
     let (raw, claim) = wallet.signed(edge, &plan);
@@ -88,15 +92,15 @@ async fn only_a_token_that_really_moved_the_amount_has_paid() {
     let node = node().await;
     let edge = edge(&[node.url()]);
     let wallet = Wallet::funded(&node, 61).await;
-    let moved = |amount: &str| Effect::WrongAmount { moved: amount.parse().unwrap() };
-    let no_log = Effect::NoEffect { why: NoEffect::NoTransferLog };
+    let moved = |amount: &str| EffectCheck::WrongAmount { moved: amount.parse().unwrap() };
+    let no_log = EffectCheck::NoEffect { why: NoEffect::NoTransferLog };
     macro_rules! artifact {
         ($name:literal) => {
             include_str!(concat!("../../../../tests/contracts/artifacts/", $name, ".json"))
         };
     }
     let cases = [
-        ("returns nothing", artifact!("VoidToken"), Effect::Paid),
+        ("returns nothing", artifact!("VoidToken"), EffectCheck::Happened),
         ("returns false", artifact!("FalseToken"), no_log),
         ("takes a fee", artifact!("FeeToken"), moved("990")),
         ("takes a fee back", artifact!("ClawbackToken"), moved("990")),
@@ -104,7 +108,7 @@ async fn only_a_token_that_really_moved_the_amount_has_paid() {
         ("lets another announce", artifact!("ForgedToken"), no_log),
     ];
     let token = deploy_token(&node).await;
-    assert_eq!(effect_of(&node, &edge, &wallet, 0, token).await, Effect::Paid, "ordinary");
+    assert_eq!(effect_of(&node, &edge, &wallet, 0, token).await, EffectCheck::Happened, "ordinary");
     for (nonce, (what, artifact, expected)) in (1..).zip(cases) {
         let token = deploy(&node, artifact, &[]).await;
         assert_eq!(effect_of(&node, &edge, &wallet, nonce, token).await, expected, "{what}");
@@ -122,7 +126,7 @@ async fn a_reverted_transfer_is_no_payment_and_its_fee_is_known() {
     edge.broadcast(&[raw]).await;
     node.mine(3).await;
     let TxStatus::Settled(settlement) = standing(&edge, &claim).await else { panic!("must be final") };
-    assert_eq!(settlement.effect, Effect::Reverted);
+    assert_eq!(settlement.effect, EffectCheck::Reverted);
     assert!(!settlement.cost.fee.is_zero());
 }
 
@@ -177,7 +181,7 @@ async fn a_nonce_is_open_ours_or_foreign_and_foreign_is_shown_by_the_transaction
     let closing = Closing::Nonce { sender: wallet.address(), nonce: 1 };
     let (before, _) = wallet.native(&edge, 0, 0x85, FEE);
     let (ours, claim) = wallet.native(&edge, 1, 0x85, FEE);
-    let foreign_fee = FeeQuote::Dynamic { max_fee: 30 * GWEI, max_priority: 3 * GWEI };
+    let foreign_fee = GasFee::Dynamic { max_fee: 30 * GWEI, max_priority: 3 * GWEI };
     let (foreign, foreign_claim) = wallet.native(&edge, 1, 0x86, foreign_fee);
     let fate = async |ours: Vec<TxHash>| {
         let asof = final_head(&edge).await;
@@ -227,18 +231,18 @@ async fn a_cancellation_occupies_the_nonce_and_the_payment_can_never_land() {
     let edge = edge(&[node.url()]);
     let wallet = Wallet::funded(&node, 66).await;
     let (payment, claim) = wallet.native(&edge, 0, 0x88, FEE);
-    let price = Price::Gas { gas_limit: 21_000, fee: FEE };
+    let price = Price::Gas { limit: 21_000, fee: FEE };
     let plan = Plan {
         action: Action::Cancel { sender: wallet.address() },
         binding: Binding::Nonce { sender: wallet.address(), nonce: 0 },
-        price: edge.bump(&price, None).unwrap(),
+        price: edge.bump(&price, None).unwrap().price,
     };
     let (cancel, cancelled) = wallet.signed(&edge, &plan);
     edge.broadcast(std::slice::from_ref(&payment)).await;
     assert_eq!(edge.broadcast(&[cancel]).await[0].merged.label(), "accepted");
     node.mine(3).await;
     let TxStatus::Settled(settlement) = standing(&edge, &cancelled).await else { panic!("must be final") };
-    assert_eq!(settlement.effect, Effect::Paid, "nothing was moved, as intended");
+    assert_eq!(settlement.effect, EffectCheck::Happened, "nothing was moved, as intended");
     assert_eq!(standing(&edge, &claim).await, TxStatus::NotSeen);
     assert_eq!(edge.broadcast(&[payment]).await[0].merged.label(), "nonce_too_low");
 }

@@ -5,10 +5,8 @@ use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use chain::tron::message::{Transaction, network_id};
 use chain::tron::{TronConfig, UnsignedTx};
-use chain::{
-    Action, Anchor, AssetRef, Binding, ChainEdge as _, Claim, Head, NodeConfig, Plan, Price, Transfer,
-    TronChain,
-};
+use chain::{Anchor, ChainEdge as _, Claim, Head, NodeConfig, Plan, TronChain};
+use payment::{Action, AssetRef, Binding, Price, Transfer};
 use serde_json::{Value, json};
 use tron_devnet::{Config, Devnet};
 use types::{Address, AddressFormat, RawAmount, TxHash};
@@ -113,21 +111,20 @@ impl Net {
     /// Prices, binds and signs a transfer, and has the edge check the bytes, as execution does.
     pub(crate) async fn signed(&self, transfer: Transfer) -> Signed {
         let action = Action::Pay(transfer);
-        let price = self.edge.quote(&action, types::Priority::Normal).await.unwrap();
+        let price = self.edge.quote(&action, types::Priority::Normal).await.unwrap().price;
         self.signed_at(transfer, price).await
     }
 
     pub(crate) async fn signed_at(&self, transfer: Transfer, price: Price) -> Signed {
-        let Anchor::Window { reference, expiration_ms, made_ms } =
-            self.edge.anchor(&transfer.from).await.unwrap()
-        else {
+        let Anchor::Window { block, window } = self.edge.anchor(&transfer.from).await.unwrap() else {
             unreachable!("TRON has windows")
         };
-        let binding = Binding::Window { sender: transfer.from, reference, expiration_ms, made_ms };
+        let binding = Binding::Window { sender: transfer.from, window };
         let plan = Plan { action: Action::Pay(transfer), binding, price };
         let raw = sign(&UnsignedTx::of(&plan).unwrap().raw().unwrap());
         let hash = self.edge.check_signed(&raw, &plan).unwrap();
-        Signed { raw, claim: Claim { hash, transfer }, plan, since: reference.number, expiration_ms }
+        let claim = Claim { hash, effect: plan.action.effect() };
+        Signed { raw, claim, plan, since: block.number, expiration_ms: window.expiration_ms }
     }
 
     pub(crate) async fn solid(&self) -> Head {
@@ -146,7 +143,7 @@ pub(crate) struct Signed {
 impl Signed {
     pub(crate) fn question(&self, asof: Head) -> chain::FateQuestion {
         chain::FateQuestion {
-            closing: self.plan.binding.into(),
+            closing: self.plan.binding.closing(),
             ours: vec![self.claim.hash],
             asof,
             since: self.since,

@@ -1,7 +1,8 @@
 //! Heads, blocks, balances, identity: what any reader of the network needs.
 
 use chain::follow::{Step, follow};
-use chain::{AssetRef, BalanceOf, ChainEdge as _, Detail, HeadRing, Seen};
+use chain::{BalanceOf, ChainEdge as _, Detail, HeadRing, Seen};
+use payment::AssetRef;
 use serde_json::json;
 
 use super::kit::{Net, SOLID_LAG, TRX, payer, receiver};

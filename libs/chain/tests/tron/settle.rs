@@ -1,6 +1,7 @@
 //! Where transactions stand as of a solid block: paid, failed with a fee, announced by nobody, or not final at all.
 
-use chain::{Agreement, ChainEdge as _, Effect, NoEffect, Price, TxStatus};
+use chain::{Agreement, ChainEdge as _, TxStatus};
+use payment::{EffectCheck, NoEffect, Price};
 use serde_json::json;
 
 use super::kit::{Net, Signed, TRX, receiver};
@@ -31,7 +32,7 @@ async fn nothing_is_final_before_it_is_solid() {
     assert!(matches!(standing(&net, &signed).await, Agreement::Agreed { value: TxStatus::NotFinal, .. }));
     net.solidify().await;
     let settlement = settled(&net, &signed).await;
-    assert_eq!(settlement.effect, Effect::Paid);
+    assert_eq!(settlement.effect, EffectCheck::Happened);
     assert_eq!(settlement.cost.fee, (1_100_000u64).into(), "activation and the flat price of its bytes");
 }
 
@@ -43,7 +44,7 @@ async fn a_fork_that_includes_it_elsewhere_settles_once() {
     net.post("admin/fork", json!({ "depth": 1, "include": false })).await;
     net.produce(1).await;
     net.solidify().await;
-    assert_eq!(settled(&net, &signed).await.effect, Effect::Paid);
+    assert_eq!(settled(&net, &signed).await.effect, EffectCheck::Happened);
     assert_eq!(net.paid(&receiver(2)).await, (1, "7".to_owned()));
 }
 
@@ -59,15 +60,15 @@ async fn included_and_failed_is_not_paid_and_its_fee_is_known() {
         pay(&net, &signed).await;
         net.solidify().await;
         let settlement = settled(&net, &signed).await;
-        assert_eq!(settlement.effect, Effect::Reverted, "to {to}");
+        assert_eq!(settlement.effect, EffectCheck::Reverted, "to {to}");
         assert!(settlement.cost.fee > 0u64.into(), "the fee is gone all the same");
         assert_eq!(net.paid(&receiver(to)).await.0, 0);
     }
     // A limit that is too low burns itself and pays nobody.
-    let stingy = net.signed_at(net.pays_token(5, 7), Price::FeeLimit { sun: TRX, cost: TRX }).await;
+    let stingy = net.signed_at(net.pays_token(5, 7), Price::FeeLimit { sun: TRX }).await;
     pay(&net, &stingy).await;
     net.solidify().await;
-    assert_eq!(settled(&net, &stingy).await.effect, Effect::Reverted);
+    assert_eq!(settled(&net, &stingy).await.effect, EffectCheck::Reverted);
 }
 
 #[tokio::test]
@@ -81,7 +82,7 @@ async fn success_without_the_tokens_log_is_no_payment() {
         pay(&net, &signed).await;
         net.solidify().await;
         let effect = settled(&net, &signed).await.effect;
-        assert_eq!(effect, Effect::NoEffect { why: NoEffect::NoTransferLog }, "{behaviour}");
+        assert_eq!(effect, EffectCheck::NoEffect { why: NoEffect::NoTransferLog }, "{behaviour}");
     }
     let signed = net.signed(net.pays_token(9, 7)).await;
     let order = json!({ "token": net.token.to_string(), "behaviour": "pays_returning_false", "to": receiver(9).to_string() });
@@ -90,7 +91,7 @@ async fn success_without_the_tokens_log_is_no_payment() {
     net.solidify().await;
     assert_eq!(
         settled(&net, &signed).await.effect,
-        Effect::Paid,
+        EffectCheck::Happened,
         "the returned word proves nothing, the log does"
     );
 }
@@ -110,5 +111,5 @@ async fn nodes_that_lag_or_are_silent_abstain_and_one_that_hides_it_is_noticed()
     net.fault(1, "empty", "gettransactioninfobyid", 1).await;
     let disagreed = net.edge.settlements(&[signed.claim], &asof).await.pop().unwrap();
     assert!(disagreed.is_disagreement(), "{disagreed:?}");
-    assert_eq!(settled(&net, &signed).await.effect, Effect::Paid);
+    assert_eq!(settled(&net, &signed).await.effect, EffectCheck::Happened);
 }

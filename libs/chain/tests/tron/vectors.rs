@@ -1,9 +1,10 @@
 //! Bytes on which java-tron's own protobufs, tronweb and tronpy agree. `TRON_VECTORS` may name another file of the same
 //! shape; without it, the one beside the devnet's tests is read.
 
-use chain::tron::message::{BlockHeaderRaw, Raw, bandwidth, block_id, number_of, reference, tx_id};
+use chain::Plan;
+use chain::tron::message::{BlockHeaderRaw, Raw, bandwidth, block_id, block_reference, tx_id};
 use chain::tron::{SignedTx, UnsignedTx};
-use chain::{Action, AssetRef, Binding, BlockRef, Plan, Price, Transfer};
+use payment::{Action, AssetRef, Binding, Price, Transfer, Window};
 use prost::Message as _;
 use serde_json::Value;
 use types::{Address, AddressFormat, TxHash};
@@ -52,11 +53,13 @@ fn plan(vector: &Value) -> Plan {
         action: Action::Pay(transfer),
         binding: Binding::Window {
             sender: from,
-            reference: BlockRef { number: number_of(&hash), hash },
-            expiration_ms: number(input, "expiration_ms"),
-            made_ms: number(input, "timestamp_ms"),
+            window: Window {
+                reference: block_reference(&hash),
+                expiration_ms: number(input, "expiration_ms"),
+                made_ms: number(input, "timestamp_ms"),
+            },
         },
-        price: Price::FeeLimit { sun: number(input, "fee_limit_sun"), cost: 0 },
+        price: Price::FeeLimit { sun: number(input, "fee_limit_sun") },
     }
 }
 
@@ -79,9 +82,9 @@ fn tron_vectors() {
         assert_eq!(tx_id(&raw).bare(), text(expected, "txID"), "{name}: id");
         assert_eq!(bandwidth(&raw), number(expected, "bandwidth_bytes"), "{name}: bandwidth");
         let block: TxHash = text(input, "ref_block_id").parse().unwrap();
-        let (bytes, hash) = reference(&block);
-        assert_eq!(hex::encode(bytes), text(input, "ref_block_bytes"), "{name}: reference");
-        assert_eq!(hex::encode(hash), text(input, "ref_block_hash"), "{name}: reference");
+        let reference = block_reference(&block);
+        assert_eq!(hex::encode(reference.number_end), text(input, "ref_block_bytes"), "{name}: reference");
+        assert_eq!(hex::encode(reference.hash_middle), text(input, "ref_block_hash"), "{name}: reference");
 
         let signed = sign_with(&raw, text(input, "private_key"));
         assert_eq!(hex::encode(&signed), text(expected, "signed_transaction_hex"), "{name}: signed");
@@ -134,10 +137,10 @@ fn what_was_not_asked_for_is_named() {
     other.transfer.amount = 2u64.into();
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("call"));
     let mut other = unsigned.clone();
-    other.expiration_ms += 1;
+    other.window.expiration_ms += 1;
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("expiration"));
     let mut other = unsigned.clone();
-    other.made_ms += 1;
+    other.window.made_ms += 1;
     assert!(signed(&other).matches(&unsigned).unwrap_err().to_string().contains("time"));
     let mut other = unsigned.clone();
     other.fee_limit_sun = 7;

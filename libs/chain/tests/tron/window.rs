@@ -15,13 +15,12 @@ async fn a_window_refers_to_a_solid_block_and_counts_by_block_time() {
     let net = Net::start(3).await;
     net.produce(7).await;
     let head = net.edge.head().await.unwrap();
-    let Anchor::Window { reference, expiration_ms, made_ms } = net.edge.anchor(&payer()).await.unwrap()
-    else {
+    let Anchor::Window { block: reference, window } = net.edge.anchor(&payer()).await.unwrap() else {
         panic!("TRON has windows")
     };
     let solid = net.solid().await;
     assert_eq!((reference.number, reference.hash), (solid.number, solid.hash));
-    assert_eq!((made_ms, expiration_ms), (head.timestamp_ms, head.timestamp_ms + WINDOW_MS));
+    assert_eq!((window.made_ms, window.expiration_ms), (head.timestamp_ms, head.timestamp_ms + WINDOW_MS));
     // A fork of everything that is not solid leaves the reference alone.
     let signed = net.signed(net.pays_trx(1, TRX)).await;
     net.post("admin/fork", json!({ "depth": 3, "include": false })).await;
@@ -196,7 +195,7 @@ async fn altered(net: &Net, since: u64, change: impl Fn(&mut Vec<Value>)) -> Rul
         }
     }
     let body = answer.to_string();
-    Rule::on("/walletsolidity/getblockbylimitnext", Upset::NodeAnswer { status: 200, body })
+    Rule::on("/walletsolidity/getblockbylimitnext", Upset::Answer { status: 200, body })
 }
 
 async fn proxy_of(net: &Net, node: usize) -> FaultProxy {
@@ -228,7 +227,7 @@ async fn a_block_with_one_transaction_missing_proves_nothing() {
     let id = signed.claim.hash.bare();
     // It neither lists ours nor has a receipt of it.
     let cut = altered(&net, signed.since, |all| all.retain(|one| one["txID"] != id.as_str())).await;
-    let nothing = Upset::NodeAnswer { status: 200, body: "{}".to_owned() };
+    let nothing = Upset::Answer { status: 200, body: "{}".to_owned() };
     proxy.replace_rules([cut, Rule::on("/walletsolidity/gettransactioninfobyid", nothing.clone())]);
     let asof = net.solid().await;
     let fate = edge.fate(&signed.question(asof)).await;
@@ -274,7 +273,7 @@ async fn where_a_root_cannot_be_computed_the_receipts_must_name_the_same_and_the
     let mut receipts =
         net.post("walletsolidity/gettransactioninfobyblocknum", json!({ "num": number })).await;
     receipts.as_array_mut().unwrap().pop();
-    let receipts = Upset::NodeAnswer { status: 200, body: receipts.to_string() };
+    let receipts = Upset::Answer { status: 200, body: receipts.to_string() };
     let hidden = Rule::on("/walletsolidity/gettransactioninfobyblocknum", receipts);
     second.replace_rules([dropped.await, hidden]);
     let fate = edge.fate(&signed.question(asof)).await;

@@ -13,10 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
-use crate::port;
-use crate::process::{Identity, Launch, Lifetime, Process, StopPlan};
+use crate::process::{Identity, Lifetime, StopPlan};
+use crate::server::{Server, Start, is_a_server};
 use crate::tools::{Tool, Tools};
-use crate::wait::until_ready;
 
 const PART: &str = "postgres";
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -38,10 +37,11 @@ pub struct PostgresOptions {
 
 #[derive(Debug)]
 pub struct Postgres {
-    process: Process,
-    port: u16,
+    server: Server,
     password: String,
 }
+
+is_a_server!(Postgres);
 
 impl Postgres {
     /// Fast shutdown: sessions are cut, data is written out. Abandoned: immediate shutdown, recovered at the next start.
@@ -56,35 +56,25 @@ impl Postgres {
         let prepared = tokio::task::spawn_blocking(move || cluster::prepare(&initdb, &wanted)).await;
         let cluster = prepared
             .map_err(|e| Error::Command { what: "making the cluster".into(), detail: e.to_string() })??;
-        let log = options.log.clone().unwrap_or_else(|| options.dir.join("postgres.log"));
-        let mut tries_left = port::PORT_TRIES;
-        loop {
-            tries_left -= 1;
-            let port = port::for_try(PART, options.port)?;
+        let start = Start {
+            part: PART,
+            dir: cluster.data.clone(),
+            log: options.log.clone().unwrap_or_else(|| options.dir.join("postgres.log")),
+            port: options.port,
+            env: [("TZ".to_owned(), "UTC".to_owned())].into(),
+            lifetime: options.lifetime.clone(),
+            run_as: cluster.run_as,
+            stop: Self::STOP,
+            ready_limit: READY_LIMIT,
+        };
+        let command = |port| {
             let mut command =
                 vec![program.display().to_string(), "-D".into(), cluster.data.display().to_string()];
             command.extend(settings(port, options.durable));
-            let launch = Launch {
-                name: PART.to_owned(),
-                command,
-                env: [("TZ".to_owned(), "UTC".to_owned())].into(),
-                dir: cluster.data.clone(),
-                log: log.clone(),
-                lifetime: options.lifetime.clone(),
-                run_as: cluster.run_as,
-                stop: Self::STOP,
-            };
-            let mut process = Process::spawn(&launch)?;
-            match until_ready(&mut process, READY_LIMIT, || ping(port)).await {
-                Ok(()) => return Ok(Postgres { process, port, password: cluster.password }),
-                Err(error) => {
-                    process.stop().await?;
-                    if let Some(error) = port::after_failure(PART, options.port, tries_left, error) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+            command
+        };
+        let server = Server::start(start, command, ping).await?;
+        Ok(Postgres { server, password: cluster.password })
     }
 
     /// The superuser on the `postgres` database.
@@ -93,40 +83,12 @@ impl Postgres {
     }
 
     pub fn database_url(&self, role: &str, password: &str, database: &str) -> String {
-        format!("postgres://{role}:{password}@127.0.0.1:{}/{database}", self.port)
+        format!("postgres://{role}:{password}@127.0.0.1:{}/{database}", self.port())
     }
 
     /// The superuser on any database of this server.
     pub fn admin_url(&self, database: &str) -> String {
         self.database_url(SUPERUSER, &self.password, database)
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub fn identity(&self) -> Identity {
-        self.process.identity()
-    }
-
-    pub fn log(&self) -> &Path {
-        self.process.log()
-    }
-
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    pub fn into_process(self) -> Process {
-        self.process
-    }
-
-    pub async fn stop(&mut self) -> Result<(), Error> {
-        self.process.stop().await
     }
 
     /// The server that runs now on the cluster of this directory, whoever started it.

@@ -204,8 +204,8 @@ impl Service<Req> for Client {
 impl Client {
     async fn run(self, mut request: Req, method: Option<&'static Method>) -> Result<Res, Status> {
         let started = Instant::now();
-        let asked = timeout::asked(request.headers());
-        let limit = asked.unwrap_or(self.shared.timeout);
+        let requested = timeout::requested(request.headers());
+        let limit = requested.unwrap_or(self.shared.timeout);
         let until = started + limit;
         if let Some(value) = &self.shared.authorization {
             // A key set on the request itself wins: a caller may act for somebody else.

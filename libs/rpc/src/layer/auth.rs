@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tonic::{Code, Status};
 
-use super::{Layer, Next, Req, Res, call::Call, refuse};
+use super::{Layer, Next, Req, Res, refuse, target::Target};
 use crate::{
     auth::{Auth, PeerCertificate},
     error::{self, reason},
@@ -15,34 +15,34 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct Authorize {
     pub(crate) auth: Auth,
     /// Full names of the services on this server.
     pub(crate) services: Arc<[&'static str]>,
 }
 
-impl Layer for Admission {
-    async fn handle<N: Next>(&self, call: Call, mut request: Req, next: &N) -> Res {
+impl Layer for Authorize {
+    async fn handle<N: Next>(&self, target: Target, mut request: Req, next: &N) -> Res {
         // Plain HTTP routes name their roles where they are added (`Server::http_for`), since no contract does.
-        let plain = !call.grpc && !self.serves(request.uri().path());
-        if call.exempt || plain {
-            return next.run(call, request).await;
+        let plain = !target.grpc && !self.serves(request.uri().path());
+        if target.exempt || plain {
+            return next.run(target, request).await;
         }
-        match self.admit(call, &request) {
+        match self.admit(target, &request) {
             Ok(caller) => {
                 tracing::Span::current().record("caller", caller.name.as_str());
                 request.extensions_mut().insert(caller);
-                next.run(call, request).await
+                next.run(target, request).await
             }
-            Err(status) => refuse(call, status),
+            Err(status) => refuse(target, status),
         }
     }
 }
 
-impl Admission {
-    fn admit(&self, call: Call, request: &Req) -> Result<Arc<Caller>, Status> {
+impl Authorize {
+    fn admit(&self, target: Target, request: &Req) -> Result<Arc<Caller>, Status> {
         let path = request.uri().path();
-        let Some(method) = call.method.filter(|method| self.services.contains(&method.service.as_str()))
+        let Some(method) = target.method.filter(|method| self.services.contains(&method.service.as_str()))
         else {
             return Err(self.unknown(path));
         };
@@ -92,19 +92,19 @@ pub(crate) fn require(caller: &Caller, roles: &[Role], what: &str) -> Result<(),
 
 /// Guards plain HTTP routes.
 #[derive(Debug, Clone)]
-pub(crate) struct HttpAdmission {
+pub(crate) struct HttpAuthorize {
     pub(crate) auth: Auth,
     pub(crate) roles: Arc<[Role]>,
 }
 
-impl HttpAdmission {
+impl HttpAuthorize {
     /// The caller, or the refusal to answer with.
     pub(crate) fn admit<B>(&self, request: &http::Request<B>) -> Result<Arc<Caller>, Box<Res>> {
-        let call = Call { grpc: false, method: None, exempt: false };
+        let target = Target { grpc: false, method: None, exempt: false };
         let peer = request.extensions().get::<PeerCertificate>();
         self.auth
             .identify(request.headers(), peer)
             .and_then(|caller| require(&caller, &self.roles, request.uri().path()).map(|()| caller))
-            .map_err(|status| Box::new(refuse(call, status)))
+            .map_err(|status| Box::new(refuse(target, status)))
     }
 }

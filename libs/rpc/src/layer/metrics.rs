@@ -11,7 +11,7 @@ use std::{
 use ::metrics::{Counter, Gauge, Histogram};
 use tonic::{Code, body::Body};
 
-use super::{Layer, Next, Req, Res, call::Call, trace::name};
+use super::{Layer, Next, Req, Res, target::Target, trace::name};
 use crate::{
     body::{OnEnd, code_in},
     method,
@@ -35,38 +35,38 @@ pub(crate) fn describe() {
 /// Codes of gRPC, 0 to 16.
 const CODES: usize = 17;
 
-/// What is counted of one method. Looked up once: to find a metric by its labels costs more than to count.
-struct Meters {
+/// The metrics of one method. They are looked up once, because finding a metric by its labels costs more than counting.
+struct MethodMetrics {
     service: &'static str,
     method: &'static str,
     streaming: bool,
     in_flight: Gauge,
-    by_code: [OnceLock<Answered>; CODES],
+    by_code: [OnceLock<CodeMetrics>; CODES],
 }
 
-struct Answered {
+struct CodeMetrics {
     requests: Counter,
     /// `None` for streams.
     duration: Option<Histogram>,
 }
 
-impl Meters {
-    fn of(call: Call) -> Self {
-        let (service, method) = call.labels();
+impl MethodMetrics {
+    fn of(target: Target) -> Self {
+        let (service, method) = target.labels();
         Self {
             service,
             method,
-            streaming: call.method.is_some_and(|method| method.server_streaming),
+            streaming: target.method.is_some_and(|method| method.server_streaming),
             in_flight: ::metrics::gauge!(IN_FLIGHT, "service" => service, "method" => method),
             by_code: [const { OnceLock::new() }; CODES],
         }
     }
 
-    fn answered(&self, code: Code) -> Option<&Answered> {
+    fn of_code(&self, code: Code) -> Option<&CodeMetrics> {
         let slot = self.by_code.get(usize::try_from(i32::from(code)).ok()?)?;
         Some(slot.get_or_init(|| {
             let labels = [("service", self.service), ("method", self.method), ("code", name(code))];
-            Answered {
+            CodeMetrics {
                 requests: ::metrics::counter!(REQUESTS, &labels),
                 duration: (!self.streaming).then(|| ::metrics::histogram!(DURATION, &labels)),
             }
@@ -74,58 +74,58 @@ impl Meters {
     }
 }
 
-/// Made after the recorder is installed, or it would count into nothing.
+/// Must be created after the recorder is installed, or everything it counts is lost.
 pub(crate) struct Metrics {
     /// By the number of the method; the last is for calls of no known method.
-    meters: Box<[OnceLock<Arc<Meters>>]>,
+    methods: Box<[OnceLock<Arc<MethodMetrics>>]>,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        Self { meters: (0..=method::all().len()).map(|_| OnceLock::new()).collect() }
+        Self { methods: (0..=method::all().len()).map(|_| OnceLock::new()).collect() }
     }
 
-    fn of(&self, call: Call) -> Arc<Meters> {
-        let number = call.method.map_or(self.meters.len() - 1, |method| method.number);
-        let meters = || Arc::new(Meters::of(call));
-        self.meters.get(number).map_or_else(meters, |slot| Arc::clone(slot.get_or_init(meters)))
+    fn of(&self, target: Target) -> Arc<MethodMetrics> {
+        let number = target.method.map_or(self.methods.len() - 1, |method| method.number);
+        let create = || Arc::new(MethodMetrics::of(target));
+        self.methods.get(number).map_or_else(create, |slot| Arc::clone(slot.get_or_init(create)))
     }
 }
 
 impl Layer for Metrics {
-    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
-        if !call.grpc {
+    async fn handle<N: Next>(&self, target: Target, request: Req, next: &N) -> Res {
+        if !target.grpc {
             let started = Instant::now();
-            let response = next.run(call, request).await;
+            let response = next.run(target, request).await;
             let status = response.status().as_str().to_owned();
             ::metrics::counter!(HTTP_REQUESTS, "status" => status).increment(1);
             ::metrics::histogram!(HTTP_DURATION).record(started.elapsed().as_secs_f64());
             return response;
         }
-        let tally = Tally::new(self.of(call));
-        let response = next.run(call, request).await;
+        let recording = Recording::new(self.of(target));
+        let response = next.run(target, request).await;
         match code_in(response.headers()) {
-            Some(code) => tally.end(code),
-            None if tally.meters.streaming => {
-                return response.map(|body| Body::new(OnEnd::new(body, move |code| tally.end(code))));
+            Some(code) => recording.end(code),
+            None if recording.method.streaming => {
+                return response.map(|body| Body::new(OnEnd::new(body, move |code| recording.end(code))));
             }
-            None => tally.end(Code::Ok),
+            None => recording.end(Code::Ok),
         }
         response
     }
 }
 
-/// One request being counted; dropped early, the caller went away.
-struct Tally {
-    meters: Arc<Meters>,
+/// One request being counted. If it is dropped before its end, the caller went away.
+struct Recording {
+    method: Arc<MethodMetrics>,
     started: Instant,
     ended: bool,
 }
 
-impl Tally {
-    fn new(meters: Arc<Meters>) -> Self {
-        meters.in_flight.increment(1);
-        Self { meters, started: Instant::now(), ended: false }
+impl Recording {
+    fn new(method: Arc<MethodMetrics>) -> Self {
+        method.in_flight.increment(1);
+        Self { method, started: Instant::now(), ended: false }
     }
 
     fn end(mut self, code: Code) {
@@ -134,16 +134,16 @@ impl Tally {
 
     fn record(&mut self, code: Code) {
         self.ended = true;
-        self.meters.in_flight.decrement(1);
-        let Some(answered) = self.meters.answered(code) else { return };
-        answered.requests.increment(1);
-        if let Some(duration) = &answered.duration {
+        self.method.in_flight.decrement(1);
+        let Some(by_code) = self.method.of_code(code) else { return };
+        by_code.requests.increment(1);
+        if let Some(duration) = &by_code.duration {
             duration.record(self.started.elapsed().as_secs_f64());
         }
     }
 }
 
-impl Drop for Tally {
+impl Drop for Recording {
     fn drop(&mut self) {
         if !self.ended {
             self.record(Code::Cancelled);

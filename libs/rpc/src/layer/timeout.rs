@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::{Layer, Next, Req, Res, call::Call, refuse};
+use super::{Layer, Next, Req, Res, refuse, target::Target};
 use crate::body::deadline_exceeded;
 
 pub(crate) const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -19,20 +19,20 @@ pub(crate) struct Timeout {
 }
 
 impl Layer for Timeout {
-    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
-        if call.exempt {
-            return next.run(call, request).await;
+    async fn handle<N: Next>(&self, target: Target, request: Req, next: &N) -> Res {
+        if target.exempt {
+            return next.run(target, request).await;
         }
-        let limit = asked(request.headers()).map_or(self.limit, |asked| asked.min(self.limit));
-        match tokio::time::timeout(limit, next.run(call, request)).await {
+        let limit = requested(request.headers()).map_or(self.limit, |limit| limit.min(self.limit));
+        match tokio::time::timeout(limit, next.run(target, request)).await {
             Ok(response) => response,
-            Err(_) => refuse(call, deadline_exceeded(limit)),
+            Err(_) => refuse(target, deadline_exceeded(limit)),
         }
     }
 }
 
-/// The caller's deadline. One that does not parse is as good as none: the server's own limit holds anyway.
-pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
+/// The caller's deadline. One that does not parse counts as none: the server's own limit holds anyway.
+pub(crate) fn requested(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     // The protocol allows eight digits, which no unit can overflow.
@@ -71,7 +71,7 @@ mod tests {
         for limit in [Duration::from_millis(1), Duration::from_secs(30), Duration::from_secs(200_000)] {
             let headers =
                 HeaderMap::from_iter([(http::HeaderName::from_static(GRPC_TIMEOUT), header(limit))]);
-            assert_eq!(asked(&headers), Some(limit));
+            assert_eq!(requested(&headers), Some(limit));
         }
     }
 
@@ -80,7 +80,7 @@ mod tests {
         for text in ["", "m", "12", "123456789m", "-1m", "1x", "+5S"] {
             let value = HeaderValue::from_str(text).unwrap();
             let headers = HeaderMap::from_iter([(http::HeaderName::from_static(GRPC_TIMEOUT), value)]);
-            assert_eq!(asked(&headers), None, "{text}");
+            assert_eq!(requested(&headers), None, "{text}");
         }
     }
 }

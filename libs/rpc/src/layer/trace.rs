@@ -7,28 +7,28 @@ use std::time::Instant;
 use tonic::{Code, body::Body};
 use tracing::{Instrument as _, Level, Span, field::Empty, level_filters::LevelFilter};
 
-use super::{Layer, Next, Req, Res, call::Call};
+use super::{Layer, Next, Req, Res, target::Target};
 use crate::body::{OnEnd, code_in};
 
 #[derive(Debug)]
 pub(crate) struct Trace;
 
 impl Layer for Trace {
-    async fn handle<N: Next>(&self, call: Call, request: Req, next: &N) -> Res {
-        let span = open(call, request.uri().path());
+    async fn handle<N: Next>(&self, target: Target, request: Req, next: &N) -> Res {
+        let span = open(target, request.uri().path());
         // Before the span is entered: later it would already have a trace of its own.
         telemetry::propagation::extract(request.headers(), &span);
-        let guard = Ending::new(span.clone(), call);
-        let response = next.run(call, request).instrument(span).await;
-        if !call.grpc {
+        let guard = SpanOutcome::new(span.clone(), target);
+        let response = next.run(target, request).instrument(span).await;
+        if !target.grpc {
             let status = response.status();
             guard.end(if status.is_server_error() { Code::Unknown } else { Code::Ok });
             return response;
         }
-        // An error answer has its code in the headers; a stream tells only at its end.
+        // An error response has its code in the headers; a stream has it only at its end.
         match code_in(response.headers()) {
             Some(code) => guard.end(code),
-            None if call.method.is_some_and(|method| method.server_streaming) => {
+            None if target.method.is_some_and(|method| method.server_streaming) => {
                 return response.map(|body| Body::new(OnEnd::new(body, move |code| guard.end(code))));
             }
             None => guard.end(Code::Ok),
@@ -37,15 +37,15 @@ impl Layer for Trace {
     }
 }
 
-fn open(call: Call, path: &str) -> Span {
-    let (service, method) = call.labels();
+fn open(target: Target, path: &str) -> Span {
+    let (service, method) = target.labels();
     // Probes and scrapes come every few seconds: as spans they would drown the rest.
-    if call.exempt {
+    if target.exempt {
         return tracing::trace_span!("probe", rpc.service = service, rpc.method = method);
     }
-    // What nobody serves is named by nobody: a scanner could invent names without end.
-    let name = if call.method.is_some() { path } else { method };
-    if call.grpc {
+    // Unknown methods share one name: a scanner could otherwise invent span names without end.
+    let name = if target.method.is_some() { path } else { method };
+    if target.grpc {
         tracing::info_span!(
             "rpc",
             otel.name = name,
@@ -70,17 +70,17 @@ fn open(call: Call, path: &str) -> Span {
     }
 }
 
-/// Records how the call ended; dropped early, the caller went away.
-struct Ending {
+/// Records how the call ended. If it is dropped before that, the caller went away.
+struct SpanOutcome {
     span: Span,
-    call: Call,
+    target: Target,
     started: Instant,
     ended: bool,
 }
 
-impl Ending {
-    fn new(span: Span, call: Call) -> Self {
-        Self { span, call, started: Instant::now(), ended: false }
+impl SpanOutcome {
+    fn new(span: Span, target: Target) -> Self {
+        Self { span, target, started: Instant::now(), ended: false }
     }
 
     fn end(mut self, code: Code) {
@@ -95,15 +95,15 @@ impl Ending {
             self.span.record("otel.status_code", "ERROR");
         }
         // Most calls end without a line, and entering the span for none costs as much as the line.
-        let quiet = self.call.exempt || matches!(code, Code::Ok | Code::Cancelled);
+        let quiet = self.target.exempt || matches!(code, Code::Ok | Code::Cancelled);
         if quiet && Level::DEBUG > LevelFilter::current() {
             return;
         }
         let latency_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (_, method) = self.call.labels();
+        let (_, method) = self.target.labels();
         let _entered = self.span.enter();
         match code {
-            _ if self.call.exempt => tracing::trace!(method, code = name(code), latency_ms, "answered"),
+            _ if self.target.exempt => tracing::trace!(method, code = name(code), latency_ms, "answered"),
             _ if fault => tracing::warn!(method, code = name(code), latency_ms, "answered"),
             Code::Ok => tracing::debug!(method, code = name(code), latency_ms, "answered"),
             Code::Cancelled => tracing::debug!(method, code = name(code), latency_ms, "caller went away"),
@@ -112,7 +112,7 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for SpanOutcome {
     fn drop(&mut self) {
         if !self.ended {
             self.record(Code::Cancelled);

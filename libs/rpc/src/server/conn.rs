@@ -21,7 +21,7 @@ use tonic::{body::Body, transport::server::TcpConnectInfo};
 
 use crate::{
     auth::PeerCertificate,
-    layer::{Next, call::Entrance},
+    layer::{Next, target::Stack},
     tls,
 };
 
@@ -51,14 +51,14 @@ struct Peer {
 }
 
 /// Starts accepting; the tracker is empty again once the listener and all connections are gone.
-pub(super) fn spawn<N: Next>(listening: Listening, stack: Entrance<N>) -> TaskTracker {
+pub(super) fn spawn<N: Next>(listening: Listening, stack: Stack<N>) -> TaskTracker {
     let tracker = TaskTracker::new();
     tracker.spawn(accept(listening, Arc::new(stack), tracker.clone()));
     tracker.close();
     tracker
 }
 
-async fn accept<N: Next>(listening: Listening, stack: Arc<Entrance<N>>, tracker: TaskTracker) {
+async fn accept<N: Next>(listening: Listening, stack: Arc<Stack<N>>, tracker: TaskTracker) {
     let Listening { listener, tls, connections, stop, draining, abort } = listening;
     let acceptor = tls.map(TlsAcceptor::from);
     let slots = Arc::new(Semaphore::new(connections));
@@ -96,7 +96,7 @@ async fn open<N: Next>(
     socket: TcpStream,
     remote: SocketAddr,
     acceptor: Option<TlsAcceptor>,
-    stack: Arc<Entrance<N>>,
+    stack: Arc<Stack<N>>,
     draining: CancellationToken,
 ) {
     // Small messages must not wait for one another.
@@ -127,7 +127,7 @@ async fn open<N: Next>(
     }
 }
 
-async fn serve<IO, N>(io: IO, peer: Peer, stack: Arc<Entrance<N>>, draining: CancellationToken)
+async fn serve<IO, N>(io: IO, peer: Peer, stack: Arc<Stack<N>>, draining: CancellationToken)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     N: Next,

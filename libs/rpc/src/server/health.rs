@@ -4,8 +4,8 @@
 //! service is SERVING while every critical check passed last time and the server is not draining. A check that has not
 //! run yet, does not answer in time or panics has failed. It never restarts anything: recovery is the next check passing.
 //!
-//! A family of checks has members that come and go while the server runs; each is told under `family/member` for as long as it
-//! is one. When nobody can say who the members are, those known stay and go on being checked.
+//! A group of checks has members that come and go while the server runs; each is reported as `group/member` while it is a
+//! member. When the list of members cannot be read, the known ones stay and go on being checked.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -74,16 +74,16 @@ pub(super) type Names = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<String>, S
 /// Asks one member.
 pub(super) type RunMember = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// Dependencies of one kind, by names that are asked for again and again.
+/// Dependencies of one kind, by names that are read again before each run.
 #[derive(Clone)]
-pub(super) struct Family {
+pub(super) struct CheckGroup {
     name: String,
     critical: bool,
     members: Names,
     run: RunMember,
 }
 
-impl Family {
+impl CheckGroup {
     pub(super) fn new(name: String, critical: bool, members: Names, run: RunMember) -> Self {
         Self { name, critical, members, run }
     }
@@ -130,14 +130,14 @@ impl Report {
 struct State {
     checks: BTreeMap<String, CheckReport>,
     draining: bool,
-    /// What was last told, so that watchers hear of changes only.
-    told: HashMap<String, ServingStatus>,
+    /// What was last published, so that watchers hear of changes only.
+    published: HashMap<String, ServingStatus>,
 }
 
 /// A handle on the statuses.
 #[derive(Clone)]
 pub struct Health {
-    /// Held while statuses are told: two checks that finish together must not overwrite each other's verdict.
+    /// Locked while statuses are published: two checks that finish together must not overwrite each other's result.
     state: Arc<Mutex<State>>,
     reporter: HealthReporter,
     services: Arc<[&'static str]>,
@@ -157,7 +157,7 @@ impl Health {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
         let checks = checks.iter().map(|check| (check.name.clone(), unchecked(check))).collect();
-        let state = State { checks, draining: false, told: HashMap::new() };
+        let state = State { checks, draining: false, published: HashMap::new() };
         (Self { state: Arc::new(Mutex::new(state)), reporter, services: Arc::clone(services) }, service)
     }
 
@@ -171,18 +171,18 @@ impl Health {
     pub(super) async fn drain(&self) {
         let mut state = self.state.lock().await;
         state.draining = true;
-        self.tell(&mut state).await;
+        self.publish_changes(&mut state).await;
     }
 
-    /// Tells the statuses as they are, for the start.
+    /// Publishes the statuses as they are when the server starts.
     pub(super) async fn publish(&self) {
-        self.tell(&mut *self.state.lock().await).await;
+        self.publish_changes(&mut *self.state.lock().await).await;
     }
 
-    /// Takes in new members of a family and takes out those that are none any more.
-    async fn enlist(&self, family: &Family, members: &[Check]) {
+    /// Adds the new members of a group and removes those that have left it.
+    async fn set_members(&self, group: &CheckGroup, members: &[Check]) {
         let mut state = self.state.lock().await;
-        let prefix = format!("{}/", family.name);
+        let prefix = format!("{}/", group.name);
         let is_member = |name: &String| members.iter().any(|member| member.name == *name);
         let gone: Vec<String> = state
             .checks
@@ -193,7 +193,7 @@ impl Health {
         for name in gone {
             tracing::info!(check = name, "no longer checked");
             state.checks.remove(&name);
-            state.told.remove(&name);
+            state.published.remove(&name);
             // A gauge cannot be taken back; this value is neither passing nor failing.
             metrics::gauge!("bursar_health_check", "check" => name.clone()).set(f64::NAN);
             self.reporter.clone().clear_service_status(&name).await;
@@ -201,7 +201,7 @@ impl Health {
         for member in members {
             state.checks.entry(member.name.clone()).or_insert_with(|| unchecked(member));
         }
-        self.tell(&mut state).await;
+        self.publish_changes(&mut state).await;
     }
 
     async fn record(&self, name: &str, outcome: Result<(), String>) {
@@ -223,10 +223,10 @@ impl Health {
         });
         check.ok = outcome.is_ok();
         check.error = outcome.err();
-        self.tell(&mut state).await;
+        self.publish_changes(&mut state).await;
     }
 
-    async fn tell(&self, state: &mut State) {
+    async fn publish_changes(&self, state: &mut State) {
         let overall = serving(state.status() == "ok");
         let mut now: Vec<(&str, ServingStatus)> = vec![("", overall)];
         now.extend(self.services.iter().map(|service| (*service, overall)));
@@ -235,12 +235,12 @@ impl Health {
         );
         let changed: Vec<(String, ServingStatus)> = now
             .into_iter()
-            .filter(|(name, status)| state.told.get(*name) != Some(status))
+            .filter(|(name, status)| state.published.get(*name) != Some(status))
             .map(|(name, status)| (name.to_owned(), status))
             .collect();
         for (name, status) in changed {
             self.reporter.set_service_status(&name, status).await;
-            state.told.insert(name, status);
+            state.published.insert(name, status);
         }
     }
 }
@@ -268,15 +268,15 @@ fn serving(yes: bool) -> ServingStatus {
 /// Starts the check loops; they end when the server drains.
 pub(super) fn spawn(
     health: &Health,
-    (checks, families): (Vec<Check>, Vec<Family>),
+    (checks, groups): (Vec<Check>, Vec<CheckGroup>),
     config: HealthConfig,
     draining: CancellationToken,
 ) -> TaskTracker {
     let tracker = TaskTracker::new();
-    for family in families {
+    for group in groups {
         let (health, draining) = (health.clone(), draining.clone());
         tracker.spawn(async move {
-            draining.run_until_cancelled(watch_family(&health, &family, config)).await;
+            draining.run_until_cancelled(watch_group(&health, &group, config)).await;
         });
     }
     for check in checks {
@@ -306,25 +306,25 @@ pub(super) fn spawn(
 }
 
 /// Asks who the members are, then each of them at the same time, so that one that hangs is late alone.
-async fn watch_family(health: &Health, family: &Family, config: HealthConfig) {
+async fn watch_group(health: &Health, group: &CheckGroup, config: HealthConfig) {
     let limit = Duration::from_millis(config.timeout_ms);
     let mut members: Vec<Check> = Vec::new();
-    let mut told = None;
+    let mut last_error = None;
     loop {
-        match within(limit, || (family.members)()).await {
+        match within(limit, || (group.members)()).await {
             Ok(names) => {
-                told = None;
-                members = names.iter().map(|name| family.member(name)).collect();
-                health.enlist(family, &members).await;
+                last_error = None;
+                members = names.iter().map(|name| group.member(name)).collect();
+                health.set_members(group, &members).await;
             }
             // Said once, and again when the reason changes: a lost database would fill the log with it.
-            Err(error) if told.as_ref() != Some(&error) => {
+            Err(error) if last_error.as_ref() != Some(&error) => {
                 tracing::warn!(
-                    family = family.name,
+                    family = group.name,
                     error,
-                    "cannot tell what is to be checked; going on as before"
+                    "cannot read what is to be checked; going on with what is known"
                 );
-                told = Some(error);
+                last_error = Some(error);
             }
             Err(_) => {}
         }

@@ -16,17 +16,17 @@ use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, server::NamedService, service::Routes};
 use tower::Service;
 
-use self::health::{Check, Family};
+use self::health::{Check, CheckGroup};
 pub use self::health::{CheckReport, Health, HealthConfig, Report};
 use crate::{
     auth::Auth,
     layer::{
-        Around, Next,
-        auth::{Admission, HttpAdmission},
-        call::Entrance,
+        Layered, Next,
+        auth::{Authorize, HttpAuthorize},
+        limit::ConcurrencyLimit,
         metrics::{self, Metrics},
         panic::CatchPanic,
-        shed::Shed,
+        target::Stack,
         timeout::Timeout,
         trace::Trace,
     },
@@ -68,7 +68,7 @@ pub struct Limits {
     pub timeout_ms: u64,
     /// Largest request message.
     pub max_message_bytes: u64,
-    /// How long to stay open, already NOT_SERVING, so that load balancers look elsewhere before the door closes.
+    /// How long to stay open, already NOT_SERVING, so that load balancers look elsewhere before the port closes.
     pub notice_ms: u64,
     /// How long to wait for what is in flight before dropping it.
     pub drain_ms: u64,
@@ -107,10 +107,10 @@ pub enum ServerError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// How long a port may be taken before that is an error: a process that was killed a moment ago still holds its own, and whoever
-/// starts it again should not have to know.
+/// How long a port may be taken before that is an error: a process that was killed a moment ago may still hold it, and whoever
+/// restarts it should not have to wait.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(25);
+const RETRY_EVERY: Duration = Duration::from_millis(25);
 
 async fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     let until = tokio::time::Instant::now() + PREDECESSOR_LIMIT;
@@ -119,7 +119,7 @@ async fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
             Err(error)
                 if error.kind() == std::io::ErrorKind::AddrInUse && tokio::time::Instant::now() < until =>
             {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RETRY_EVERY).await;
             }
             bound => return bound,
         }
@@ -171,7 +171,7 @@ pub struct Server {
     open_http: axum::Router,
     guarded_http: Vec<(Vec<Role>, axum::Router)>,
     checks: Vec<Check>,
-    families: Vec<Family>,
+    groups: Vec<CheckGroup>,
 }
 
 impl fmt::Debug for Server {
@@ -195,7 +195,7 @@ impl Server {
             open_http: axum::Router::new(),
             guarded_http: Vec::new(),
             checks: Vec::new(),
-            families: Vec::new(),
+            groups: Vec::new(),
         }
     }
 
@@ -233,7 +233,7 @@ impl Server {
         self
     }
 
-    /// Adds a dependency check, run again and again. It has a health name of its own; while a critical one fails, the
+    /// Adds a dependency check that runs periodically. It has a health name of its own; while a critical one fails, the
     /// whole server is NOT_SERVING, and it recovers by itself.
     #[must_use]
     pub fn check<F, Fut, E>(mut self, name: impl Into<String>, critical: bool, check: F) -> Self
@@ -247,16 +247,16 @@ impl Server {
     }
 
     /// Adds a dependency check for each of several things that come and go, such as chains: `members` says which there are,
-    /// and each has the health name `family/member` while it is one of them.
+    /// and each has the health name `group/member` while it is one of them.
     #[must_use]
     pub fn check_each(
         mut self,
-        family: impl Into<String>,
+        group: impl Into<String>,
         critical: bool,
         members: impl Fn() -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync + 'static,
         check: impl Fn(String) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static,
     ) -> Self {
-        self.families.push(Family::new(family.into(), critical, Arc::new(members), Arc::new(check)));
+        self.groups.push(CheckGroup::new(group.into(), critical, Arc::new(members), Arc::new(check)));
         self
     }
 
@@ -278,8 +278,8 @@ impl Server {
         routes = routes.add_service(reflect().build_v1()?).add_service(reflect().build_v1alpha()?);
         let mut router = routes.into_axum_router().reset_fallback().merge(self.open_http);
         for (roles, guarded) in self.guarded_http {
-            let admission = HttpAdmission { auth: self.auth.clone(), roles: roles.into() };
-            router = router.merge(ops::guard(guarded, admission));
+            let authorize = HttpAuthorize { auth: self.auth.clone(), roles: roles.into() };
+            router = router.merge(ops::guard(guarded, authorize));
         }
         let router = router.merge(ops::router(health.clone())).fallback(ops::missing);
         Ok(Bound {
@@ -287,7 +287,7 @@ impl Server {
             auth: self.auth,
             services,
             routes: Routes::from(router).prepare(),
-            checks: (self.checks, self.families),
+            checks: (self.checks, self.groups),
             health,
             listener,
             local_addr,
@@ -324,7 +324,7 @@ pub struct Bound {
     auth: Auth,
     services: Arc<[&'static str]>,
     routes: Routes,
-    checks: (Vec<Check>, Vec<Family>),
+    checks: (Vec<Check>, Vec<CheckGroup>),
     health: Health,
     listener: TcpListener,
     local_addr: SocketAddr,
@@ -402,10 +402,10 @@ fn stack(
     auth: Auth,
     services: Arc<[&'static str]>,
     draining: CancellationToken,
-) -> Entrance<impl Next> {
+) -> Stack<impl Next> {
     // From the inside out. The order and its reasons: see `crate::layer`.
-    let timed = Around(Timeout { limit: Duration::from_millis(limits.timeout_ms) }, routes);
-    let admitted = Around(Admission { auth, services }, Around(Shed::new(limits), timed));
-    let counted = Around(Metrics::new(), Around(CatchPanic, admitted));
-    Entrance { draining: Draining::new(draining), next: Around(Trace, counted) }
+    let timed = Layered(Timeout { limit: Duration::from_millis(limits.timeout_ms) }, routes);
+    let admitted = Layered(Authorize { auth, services }, Layered(ConcurrencyLimit::new(limits), timed));
+    let counted = Layered(Metrics::new(), Layered(CatchPanic, admitted));
+    Stack { draining: Draining::new(draining), next: Layered(Trace, counted) }
 }

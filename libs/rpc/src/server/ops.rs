@@ -1,6 +1,6 @@
 //! The operator's plain HTTP routes, and guards for a service's own.
 //!
-//! Owns `/metrics`, `/livez` and `/readyz`. They need no caller: probes and scrapers have no keys, and they tell nothing about
+//! Owns `/metrics`, `/livez` and `/readyz`. They need no caller: probes and scrapers have no keys, and they show nothing about
 //! money.
 
 use axum::{
@@ -14,7 +14,7 @@ use axum::{
 use tonic::Status;
 
 use super::Health;
-use crate::layer::{auth::HttpAdmission, call::Call, refuse};
+use crate::layer::{auth::HttpAuthorize, refuse, target::Target};
 
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -37,11 +37,11 @@ async fn readyz(State(health): State<Health>) -> Response {
 }
 
 /// Admits only callers with the right roles to these routes, and tells the handlers who it is.
-pub(super) fn guard(router: Router, admission: HttpAdmission) -> Router {
+pub(super) fn guard(router: Router, authorize: HttpAuthorize) -> Router {
     router.layer(from_fn(move |mut request: Request, next: Next| {
-        let admission = admission.clone();
+        let authorize = authorize.clone();
         async move {
-            match admission.admit(&request) {
+            match authorize.admit(&request) {
                 Ok(caller) => {
                     tracing::Span::current().record("caller", caller.name.as_str());
                     request.extensions_mut().insert(caller);
@@ -58,5 +58,5 @@ pub(super) async fn missing(request: Request) -> Response {
     let request = request.map(tonic::body::Body::new);
     let path = request.uri().path();
     let status = Status::unimplemented(format!("{path} is not served here"));
-    refuse(Call::of(&request), status).map(axum::body::Body::new)
+    refuse(Target::of(&request), status).map(axum::body::Body::new)
 }

@@ -123,3 +123,36 @@ async fn a_message_beyond_the_limit_is_refused() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(reason_of(&refused).as_deref(), Some(reason::MESSAGE_TOO_LARGE));
 }
+
+#[tokio::test]
+async fn bytes_that_are_no_request_are_the_callers_mistake() {
+    let running = fake::start(fake::config()).await;
+    let client = reqwest::Client::new();
+    let url = format!("{}/{}/GetWorker", running.url(), fake::SERVICE);
+    let truncated_field = [0, 0, 0, 0, 2, 0x0a, 0x7f];
+    let truncated_message = [0, 0, 0, 0, 9, 0x0a];
+    let bad_flag = [7, 0, 0, 0, 0];
+    for bytes in [&truncated_field[..], &truncated_message, &bad_flag, &[]] {
+        let request = client
+            .post(&url)
+            .header("content-type", "application/grpc")
+            .header("x-api-key", running.operator.expose())
+            .body(bytes.to_vec());
+        let response = request.send().await.unwrap();
+        let status = tonic::Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::InvalidArgument, "{bytes:?}: {status}");
+        assert_eq!(reason_of(&status).as_deref(), Some(reason::INVALID_ARGUMENT));
+        assert_eq!(status.get_details_bad_request().unwrap().field_violations[0].field, "request");
+    }
+    assert_eq!(running.script.calls(), 0);
+}
+
+#[tokio::test]
+async fn an_internal_error_of_a_handler_stays_internal() {
+    let running = fake::start(fake::config()).await;
+    for fault in ["bug", "a dependency failed to decode Protobuf message"] {
+        running.script.then(Act::Refuse(tonic::Status::internal(fault)));
+        let failed = running.client().restart_worker(RestartWorkerRequest::default()).await.unwrap_err();
+        assert_eq!((failed.code(), failed.message()), (Code::Internal, fault));
+    }
+}

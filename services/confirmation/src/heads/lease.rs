@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use sqlx::{PgConnection, PgPool, Row as _};
 use types::{ChainName, TxHash};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use chain::{BlockRef, Head, HeadRing};
+use chain::{Head, HeadRing};
+use payment::BlockRef;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgPool, Row as _};
 use types::{ChainName, TxHash};

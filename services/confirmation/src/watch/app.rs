@@ -1,6 +1,6 @@
 //! Use cases of watches: begin or extend one, show one, list them.
 
-use chain::Transfer;
+use payment::Transfer;
 use sqlx::PgPool;
 use telemetry::propagation;
 use types::{ChainName, JobId, WithdrawalId};

@@ -16,8 +16,8 @@
 //! Invariants: a round ends once; nothing ends without `Final` or `Closed`; a settled watch never gets another round;
 //! whatever contradicts an end is reported once and changes no state by itself.
 
-use chain::{BlockRef, Closing, Cost, Effect, NoEffect, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
+use payment::{BlockRef, Closing, Cost, EffectCheck, NoEffect, Transfer};
 use types::{ChainName, JobId, TxHash, WithdrawalId};
 
 /// How a round ended.
@@ -92,31 +92,31 @@ pub enum Outcome {
 
 impl Outcome {
     /// Reads an effect. `None` when the node's answer does not allow a judgement: that delays, it decides nothing.
-    pub fn of(effect: &Effect, is_cancellation: bool) -> Option<Self> {
+    pub fn of(effect: &EffectCheck, is_cancellation: bool) -> Option<Self> {
         let failed =
             |reason: &str, value_moved| Some(Self::Failed { reason: reason.to_owned(), value_moved });
         match effect {
             // Here the effect is that of sending nothing to oneself.
-            Effect::Paid | Effect::Reverted if is_cancellation => Some(Self::Cancelled),
-            Effect::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
-            | Effect::WrongAmount { .. }
+            EffectCheck::Happened | EffectCheck::Reverted if is_cancellation => Some(Self::Cancelled),
+            EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
+            | EffectCheck::WrongAmount { .. }
                 if is_cancellation =>
             {
                 failed("the transaction was said to be a cancellation and is something else", true)
             }
-            Effect::Paid => Some(Self::Paid),
-            Effect::Reverted => failed("the transaction was included and reverted", false),
+            EffectCheck::Happened => Some(Self::Paid),
+            EffectCheck::Reverted => failed("the transaction was included and reverted", false),
             // The receipt says success. A token that moves balances without announcing it looks exactly like this, so
             // "nothing moved" would be a guess, and a wrong guess pays twice.
-            Effect::NoEffect { why: NoEffect::NoTransferLog } => failed(
+            EffectCheck::NoEffect { why: NoEffect::NoTransferLog } => failed(
                 "the transaction succeeded without the token's Transfer log; whether anything moved is not known",
                 true,
             ),
-            Effect::NoEffect { why: NoEffect::OtherTransaction } => {
+            EffectCheck::NoEffect { why: NoEffect::OtherTransaction } => {
                 failed("the transaction has another sender, receiver or contract than expected", true)
             }
-            Effect::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            Effect::WrongAmount { moved } => Some(Self::Failed {
+            EffectCheck::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
+            EffectCheck::WrongAmount { moved } => Some(Self::Failed {
                 reason: format!("the receiver got {moved} instead of the amount"),
                 value_moved: true,
             }),

@@ -1,4 +1,4 @@
-use chain::AssetRef;
+use payment::AssetRef;
 use proptest::prelude::*;
 use types::{Address, AddressFormat, RawAmount};
 
@@ -142,13 +142,13 @@ fn a_contradiction_is_reported_once() {
 fn only_positive_evidence_of_a_payment_settles() {
     let moved = RawAmount::ZERO;
     let outcomes = [
-        (Effect::Paid, Some("settled")),
-        (Effect::Reverted, Some("reverted")),
-        (Effect::NoEffect { why: NoEffect::NoTransferLog }, Some("reverted, parked")),
-        (Effect::NoEffect { why: NoEffect::OtherTransaction }, Some("reverted, parked")),
-        (Effect::NoEffect { why: NoEffect::NoStatus }, None),
-        (Effect::NoEffect { why: NoEffect::NoTransaction }, None),
-        (Effect::WrongAmount { moved }, Some("reverted, parked")),
+        (EffectCheck::Happened, Some("settled")),
+        (EffectCheck::Reverted, Some("reverted")),
+        (EffectCheck::NoEffect { why: NoEffect::NoTransferLog }, Some("reverted, parked")),
+        (EffectCheck::NoEffect { why: NoEffect::OtherTransaction }, Some("reverted, parked")),
+        (EffectCheck::NoEffect { why: NoEffect::NoStatus }, None),
+        (EffectCheck::NoEffect { why: NoEffect::NoTransaction }, None),
+        (EffectCheck::WrongAmount { moved }, Some("reverted, parked")),
     ];
     for (effect, expected) in outcomes {
         let told = Outcome::of(&effect, false).map(|outcome| match outcome {
@@ -160,10 +160,10 @@ fn only_positive_evidence_of_a_payment_settles() {
         assert_eq!(told, expected, "{effect:?}");
         // What is called a cancellation is compared with sending nothing to oneself.
         let cancelling = match effect {
-            Effect::Paid | Effect::Reverted => Some("cancelled"),
-            Effect::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
-            Effect::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
-            | Effect::WrongAmount { .. } => Some("reverted, parked"),
+            EffectCheck::Happened | EffectCheck::Reverted => Some("cancelled"),
+            EffectCheck::NoEffect { why: NoEffect::NoStatus | NoEffect::NoTransaction } => None,
+            EffectCheck::NoEffect { why: NoEffect::NoTransferLog | NoEffect::OtherTransaction }
+            | EffectCheck::WrongAmount { .. } => Some("reverted, parked"),
         };
         let told = Outcome::of(&effect, true).map(|outcome| match outcome {
             Outcome::Cancelled => "cancelled",

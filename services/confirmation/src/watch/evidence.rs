@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
 use db::outbox::{self, Message};
+use payment::BlockRef;
 use prost::Message as _;
 use proto::execution::v1::RecordVerdictRequest;
 use sqlx::PgConnection;

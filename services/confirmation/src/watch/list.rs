@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row as _};
 use types::{ChainName, JobId, TxHash};

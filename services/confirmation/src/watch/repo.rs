@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use chain::BlockRef;
 use chrono::{DateTime, Utc};
+use payment::BlockRef;
 use serde::Serialize as _;
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{PgConnection, PgPool};
@@ -49,8 +49,8 @@ pub async fn insert_in(
     }
     let each = || watches.iter().map(|(watch, _)| watch);
     let contract = |watch: &Watch| match watch.effect.asset {
-        chain::AssetRef::Native => None,
-        chain::AssetRef::Token(contract) => Some(contract.to_string()),
+        payment::AssetRef::Native => None,
+        payment::AssetRef::Token(contract) => Some(contract.to_string()),
     };
     let inserted: Vec<Uuid> = sqlx::query_scalar(include_str!("../../queries/watch_insert.sql"))
         .bind(each().map(|watch| watch.job.as_uuid()).collect::<Vec<_>>())

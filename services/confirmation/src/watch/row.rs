@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use chain::{AssetRef, BlockRef, Transfer};
 use chrono::{DateTime, TimeDelta, Utc};
+use payment::{AssetRef, BlockRef, Transfer};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use telemetry::propagation::TraceContext;

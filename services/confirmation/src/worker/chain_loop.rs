@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chain::{BlockRef, ChainEdge, ChainError, Head, HeadRing};
+use chain::{ChainEdge, ChainError, Head, HeadRing};
+use payment::BlockRef;
 use sqlx::PgPool;
 use types::{ChainName, JobId};
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chain::follow::{Step, follow};
-use chain::{Agreement, BlockRef, Detail, HeadRing};
+use chain::{Agreement, Detail, HeadRing};
+use payment::BlockRef;
 use sqlx::{PgConnection, Row as _};
 use telemetry::crash_point;
 use types::{ChainName, JobId, TxHash};

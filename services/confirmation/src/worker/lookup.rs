@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use chain::{BlockRef, Seen};
+use chain::Seen;
 use chrono::TimeDelta;
+use payment::BlockRef;
 use sqlx::Row as _;
 use types::{JobId, TxHash};
 

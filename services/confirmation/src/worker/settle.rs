@@ -6,7 +6,8 @@
 
 use std::time::Instant;
 
-use chain::{Action, Agreement, BlockRef, Claim, Head, NodeName, Transfer, TxStatus};
+use chain::{Agreement, Claim, Head, NodeName, TxStatus};
+use payment::{BlockRef, Effect, Transfer};
 use sqlx::{PgConnection, Row as _};
 use telemetry::crash_point;
 use types::{JobId, TxHash};
@@ -32,11 +33,11 @@ struct Undecided {
 
 impl Undecided {
     fn claim(&self) -> Claim {
-        let transfer = match self.is_cancellation {
-            true => Action::Cancel { sender: self.expected.from }.transfer(),
-            false => self.expected,
+        let effect = match self.is_cancellation {
+            true => Effect::Closes { sender: self.expected.from },
+            false => Effect::Moves(self.expected),
         };
-        Claim { hash: self.hash, transfer }
+        Claim { hash: self.hash, effect }
     }
 }
 

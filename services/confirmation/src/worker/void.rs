@@ -6,10 +6,9 @@
 
 use std::time::Instant;
 
-use chain::{
-    Agreement, AssetRef, BindingKind, BlockRef, Claim, Closing, Effect, Fate, FateQuestion, Head, TxStatus,
-};
+use chain::{Agreement, Claim, Fate, FateQuestion, Head, TxStatus};
 use futures::future::join_all;
+use payment::{AssetRef, BindingKind, BlockRef, Closing, Effect, EffectCheck};
 use sqlx::Row as _;
 use types::{JobId, TxHash};
 
@@ -228,7 +227,7 @@ impl ChainLoop {
         hash: TxHash,
         asof: &Head,
     ) -> Result<Option<String>, LoopError> {
-        let claim = [Claim { hash, transfer: watch.effect }];
+        let claim = [Claim { hash, effect: Effect::Moves(watch.effect) }];
         let standing = self.while_asking(held, self.edge.settlements(&claim, asof)).await?.pop();
         let Some(Agreement::Agreed { value: TxStatus::Settled(settlement), .. }) = standing else {
             return Ok(Some(format!(
@@ -236,15 +235,17 @@ impl ChainLoop {
             )));
         };
         let doubt = match settlement.effect {
-            Effect::Paid => "has made the payment".to_owned(),
+            EffectCheck::Happened => "has made the payment".to_owned(),
             // A token that takes a fee shows a payment of ours like this.
-            Effect::WrongAmount { moved } if watch.effect.asset != AssetRef::Native => {
+            EffectCheck::WrongAmount { moved } if watch.effect.asset != AssetRef::Native => {
                 format!("has brought the receiver {moved} of the token")
             }
             effect if Outcome::of(&effect, false).is_none() => {
                 format!("is final at the same nonce, and the nodes do not tell what it did: {effect:?}")
             }
-            Effect::Reverted | Effect::NoEffect { .. } | Effect::WrongAmount { .. } => return Ok(None),
+            EffectCheck::Reverted | EffectCheck::NoEffect { .. } | EffectCheck::WrongAmount { .. } => {
+                return Ok(None);
+            }
         };
         Ok(Some(format!("transaction {hash}, which is not known here, {doubt}")))
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use alloy_primitives::{Bytes, U256, hex, keccak256};
-use chain::{AssetRef, Transfer};
 use chrono::TimeDelta;
 use confirmation::chains::{ChainApp, Settings};
 use confirmation::config::Follow;
@@ -12,6 +11,7 @@ use confirmation::watch::row::Stored;
 use confirmation::watch::verdict::AttestationKey;
 use confirmation::watch::{NewTx, WatchApp, WatchError};
 use confirmation::worker::{ChainLoop, Parts, Ticked, build_edge};
+use payment::{AssetRef, Transfer};
 use prost::Message as _;
 use proto::execution::v1::Verdict;
 use proto::execution::v1::verdict::Finding;

@@ -101,6 +101,7 @@ fn put_watch(job: JobId, to: &str, signed: &Signed) -> wire::PutWatchRequest {
             to_address: to.to_owned(),
             amount_raw: "5".to_owned(),
             contract_address: String::new(),
+            ..wire::ExpectedEffect::default()
         }),
         transactions: vec![wire::WatchedTransaction {
             tx_hash: signed.hash.to_string(),
@@ -108,6 +109,7 @@ fn put_watch(job: JobId, to: &str, signed: &Signed) -> wire::PutWatchRequest {
             nonce: Some(signed.nonce),
             expires_at: None,
             reference_block: 0,
+            effect: None,
             raw_transaction: hex::decode(signed.raw.trim_start_matches("0x")).unwrap(),
         }],
     }

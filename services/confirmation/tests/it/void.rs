@@ -324,7 +324,7 @@ async fn nonces_that_stay_open_do_not_keep_others_from_being_looked_at() {
     let mut replica = desk.replica("one");
     // More senders than one look asks about, all older and all undecided.
     for _ in 0..70 {
-        let effect = chain::Transfer { from: stranger(), ..native(stranger(), 5) };
+        let effect = payment::Transfer { from: stranger(), ..native(stranger(), 5) };
         let hash = types::TxHash(unique());
         let waiting = NewTx {
             hash,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chain::{AssetRef, Transfer};
 use chrono::DateTime;
 use confirmation::chains::{ChainApp, Settings};
 use confirmation::config::Follow;
@@ -10,6 +9,7 @@ use confirmation::watch::app::PutWatch;
 use confirmation::watch::verdict::AttestationKey;
 use confirmation::watch::{NewTx, WatchApp};
 use confirmation::worker::{ChainLoop, Parts, build_edge};
+use payment::{AssetRef, Transfer};
 use prost::Message as _;
 use proto::execution::v1::verdict::Finding;
 use serde_json::{Value, json};

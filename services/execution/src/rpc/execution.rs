@@ -340,7 +340,7 @@ fn show_attempt(attempt: &Attempt) -> pb::Attempt {
         number: attempt.number,
         kind: kind.into(),
         status: status.into(),
-        nonce: attempt.nonce.filter(|_| attempt.window.is_nparse()),
+        nonce: attempt.chain_nonce(),
         tx_hash: attempt.tx_hash.map(|hash| hash.in_format(attempt.sender().format())).unwrap_or_default(),
         raw_transaction: attempt.raw.clone().unwrap_or_default(),
         max_fee_per_gas: attempt.price.map(unit_price).unwrap_or_default(),

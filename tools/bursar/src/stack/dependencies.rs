@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
 use devstack::{
-    Anvil, AnvilOptions, Error, Lifetime, Mining, Mongo, MongoOptions, Postgres, PostgresOptions, Redis,
-    RedisOptions, Tools, Tron, TronOptions,
+    Anvil, AnvilOptions, Error, Lifetime, Mining, Mongo, MongoOptions, Postgres, PostgresOptions, Process,
+    Redis, RedisOptions, Tools, Tron, TronOptions,
 };
 
 use super::file::Kind;
@@ -107,7 +107,7 @@ async fn postgres(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16
     let server = start_on!(Postgres, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    let process = server.into_process();
+    let process = Process::from(server);
     Ok(Running { name: POSTGRES.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
@@ -122,7 +122,7 @@ async fn mongodb(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16)
     let server = start_on!(Mongo, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    let process = server.into_process();
+    let process = Process::from(server);
     Ok(Running { name: MONGODB.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
@@ -138,7 +138,7 @@ async fn redis(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -
     let server = start_on!(Redis, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    let process = server.into_process();
+    let process = Process::from(server);
     Ok(Running { name: REDIS.into(), kind: Kind::Dependency, url, http: None, port, process })
 }
 
@@ -157,7 +157,7 @@ async fn bsc(layout: &Layout, lifetime: &Lifetime, tools: &Tools, port: u16) -> 
     let server = start_on!(Anvil, tools, options)?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    let process = server.into_process();
+    let process = Process::from(server);
     Ok(Running { name: BSC.into(), kind: Kind::Chain, url, http: None, port, process })
 }
 
@@ -187,6 +187,6 @@ async fn tron(
     }?;
     step.done(format_args!("ready on 127.0.0.1:{}", server.port()));
     let (url, port) = (server.url(), server.port());
-    let process = server.into_process();
+    let process = Process::from(server);
     Ok(Running { name: TRON.into(), kind: Kind::Chain, url, http: None, port, process })
 }

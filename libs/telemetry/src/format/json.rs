@@ -1,11 +1,10 @@
-//! The two shapes of a log line.
+//! Log lines for machines: one JSON object per event, all fields at the top level.
 //!
-//! Owns the layout only. Both shapes carry the trace id of the running span, so that a line found in a log leads to the whole
-//! trace; the id is read from the OpenTelemetry context because the log filter may hide the span itself.
+//! By hand, because neither tracing-subscriber's JSON nor json-subscriber can rename a field that would overwrite one of the
+//! line's own, leave out the exporter's `otel.*`, or let the nearest span win where names are the same.
 
 use std::{borrow::Cow, fmt};
 
-use opentelemetry::{Context, trace::TraceContextExt as _};
 use serde_json::Value;
 use tracing::{
     Event, Subscriber,
@@ -22,16 +21,16 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+use super::current_ids;
 use crate::causes::causes;
 
 /// Names that the line itself owns. A field that would overwrite one is kept under `field.<name>`.
 const RESERVED: [&str; 7] = ["timestamp", "level", "target", "service", "trace_id", "span_id", "span"];
 
-/// A text field whose name ends so holds JSON: it is told as the value that it is, under the name without the ending. What another
-/// process has said in fields stays fields.
+/// A text field whose name ends so holds JSON: the line has it as that value, under the name without the ending, so that the
+/// fields of another process's log line stay fields.
 const JSON: &str = ".json";
 
-/// One JSON object per event, fields at the top level.
 pub(crate) struct JsonLines {
     service: String,
 }
@@ -59,7 +58,7 @@ where
         line.own("level", event.metadata().level().as_str());
         line.own("service", self.service.as_str());
         line.own("target", event.metadata().target());
-        event.record(&mut line);
+        event.record(&mut EachField(|key: &str, value: FieldValue<'_>| line.add(key, value.into_json())));
         let mut names = Vec::new();
         // From the innermost span out: the event's own fields win, then those of the nearest span.
         for span in ctx.event_scope().into_iter().flatten() {
@@ -67,7 +66,7 @@ where
             let extensions = span.extensions();
             let Some(fields) = extensions.get::<FormattedFields<SpanFields>>() else { continue };
             for (key, value) in members(fields) {
-                line.put(&key, value);
+                line.add(&key, value);
             }
         }
         if !names.is_empty() {
@@ -83,15 +82,20 @@ where
 }
 
 /// The fields of a span as members of a JSON object, each with a comma before it, in the order in which they were recorded.
-/// Recording another one only appends: most spans never see a line, and reading the object back each time would cost them more
-/// than all else. A field recorded twice is there twice, and the later one counts.
+/// They are written as they are recorded, and recording another one only appends: each request opens a span and few requests
+/// write a line, so that reading the object back each time would cost more than everything else. A field recorded twice is
+/// there twice, and the later one counts.
 pub(crate) struct SpanFields;
 
 impl<'writer> FormatFields<'writer> for SpanFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut members = Members { writer: &mut writer, written: Ok(()) };
-        fields.record(&mut members);
-        members.written
+        let mut written = Ok(());
+        fields.record(&mut EachField(|key: &str, value: FieldValue<'_>| {
+            if written.is_ok() {
+                written = write_member(&mut writer, key, value);
+            }
+        }));
+        written
     }
 
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
@@ -99,63 +103,17 @@ impl<'writer> FormatFields<'writer> for SpanFields {
     }
 }
 
-/// Writes fields as they are recorded, with no list in between: each request opens a span, and few of them a line.
-struct Members<'a, 'writer> {
-    writer: &'a mut Writer<'writer>,
-    written: fmt::Result,
-}
-
-impl Members<'_, '_> {
-    fn put(&mut self, key: &str, value: impl fmt::Display) {
-        self.put_with(key, |writer| write!(writer, "{value}"));
-    }
-
-    fn put_text(&mut self, key: &str, text: &str) {
-        match json(key, text) {
-            Some((key, value)) => self.put(key, value),
-            None => self.put_with(key, |writer| quote(writer, text)),
-        }
-    }
-
-    fn put_with(&mut self, key: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
-        if self.written.is_ok() && !is_order(key) {
-            self.written = self.write(key, value);
-        }
-    }
-
-    fn write(&mut self, key: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) -> fmt::Result {
-        self.writer.write_char(',')?;
-        quote(self.writer, &member_name(key))?;
-        self.writer.write_char(':')?;
-        value(self.writer)
+fn write_member(writer: &mut Writer<'_>, key: &str, value: FieldValue<'_>) -> fmt::Result {
+    writer.write_char(',')?;
+    quote(writer, key)?;
+    writer.write_char(':')?;
+    match value {
+        FieldValue::Text(text) => quote(writer, text),
+        FieldValue::Json(value) => write!(writer, "{value}"),
     }
 }
 
-impl Visit for Members<'_, '_> {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field.name(), Value::from(value));
-    }
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field.name(), value);
-    }
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field.name(), value);
-    }
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field.name(), value);
-    }
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.put_text(field.name(), value);
-    }
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field.name(), Value::from(causes(value)));
-    }
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put_text(field.name(), &format!("{value:?}"));
-    }
-}
-
-/// A JSON string. Few texts need escapes; those are left to serde.
+/// Writes a JSON string. Few texts need escapes; those are left to serde.
 fn quote(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
     if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
         return write!(writer, "{}", Value::from(text));
@@ -165,27 +123,73 @@ fn quote(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
     writer.write_char('"')
 }
 
-/// `otel.*` are orders to the exporter, not facts.
-fn is_order(key: &str) -> bool {
-    key.starts_with("otel.")
-}
-
-fn member_name(key: &str) -> Cow<'_, str> {
-    if RESERVED.contains(&key) { Cow::Owned(format!("field.{key}")) } else { Cow::Borrowed(key) }
-}
-
-/// The name and value of a text field that holds JSON.
-fn json<'a>(key: &'a str, text: &str) -> Option<(&'a str, Value)> {
-    let key = key.strip_suffix(JSON)?;
-    Some((key, serde_json::from_str(text).ok()?))
-}
-
 fn members(fields: &str) -> serde_json::Map<String, Value> {
     let object = format!("{{{}}}", fields.strip_prefix(',').unwrap_or_default());
     serde_json::from_str(&object).unwrap_or_default()
 }
 
-/// A line being put together. In the order of insertion, because people read these lines too.
+/// Texts are borrowed, so that a span that never writes a line copies none of them.
+enum FieldValue<'a> {
+    Text(&'a str),
+    Json(Value),
+}
+
+impl FieldValue<'_> {
+    fn into_json(self) -> Value {
+        match self {
+            Self::Text(text) => Value::from(text),
+            Self::Json(value) => value,
+        }
+    }
+}
+
+/// Calls a function with each field, under the name that the line uses for it.
+struct EachField<F>(F);
+
+impl<F: FnMut(&str, FieldValue<'_>)> EachField<F> {
+    fn pass(&mut self, field: &Field, value: FieldValue<'_>) {
+        let (mut key, mut value) = (field.name(), value);
+        // `otel.*` are instructions for the exporter.
+        if key.starts_with("otel.") {
+            return;
+        }
+        if let FieldValue::Text(text) = value
+            && let Some(name) = key.strip_suffix(JSON)
+            && let Ok(parsed) = serde_json::from_str(text)
+        {
+            (key, value) = (name, FieldValue::Json(parsed));
+        }
+        let reserved = RESERVED.contains(&key);
+        let key = if reserved { Cow::Owned(format!("field.{key}")) } else { Cow::Borrowed(key) };
+        (self.0)(&key, value);
+    }
+}
+
+impl<F: FnMut(&str, FieldValue<'_>)> Visit for EachField<F> {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.pass(field, FieldValue::Json(value.into()));
+    }
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.pass(field, FieldValue::Json(value.into()));
+    }
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.pass(field, FieldValue::Json(value.into()));
+    }
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.pass(field, FieldValue::Json(value.into()));
+    }
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.pass(field, FieldValue::Text(value));
+    }
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.pass(field, FieldValue::Text(&causes(value)));
+    }
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.pass(field, FieldValue::Text(&format!("{value:?}")));
+    }
+}
+
+/// A line being put together, in the order of insertion, because people read these lines too.
 #[derive(Default)]
 struct Line(Vec<(String, Value)>);
 
@@ -194,18 +198,10 @@ impl Line {
         self.0.push((key.to_owned(), value.into()));
     }
 
-    /// Adds a field unless a nearer one of that name is there.
-    fn put(&mut self, key: &str, value: Value) {
-        let key = member_name(key);
-        if !is_order(&key) && !self.0.iter().any(|(known, _)| *known == key) {
-            self.0.push((key.into_owned(), value));
-        }
-    }
-
-    fn put_text(&mut self, key: &str, text: String) {
-        match json(key, &text) {
-            Some((key, value)) => self.put(key, value),
-            None => self.put(key, text.into()),
+    /// Adds a field unless the line already has one of that name, which is a nearer one.
+    fn add(&mut self, key: &str, value: Value) {
+        if !self.0.iter().any(|(known, _)| known == key) {
+            self.own(key, value);
         }
     }
 
@@ -216,87 +212,6 @@ impl Line {
         }
         writeln!(writer, "}}")
     }
-}
-
-impl Visit for Line {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field.name(), value.into());
-    }
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field.name(), value.into());
-    }
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field.name(), value.into());
-    }
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field.name(), value.into());
-    }
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.put_text(field.name(), value.to_owned());
-    }
-    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field.name(), causes(value).into());
-    }
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put_text(field.name(), format!("{value:?}"));
-    }
-}
-
-/// Text for people: time, level, message and fields, then the spans and the trace.
-pub(crate) struct TextLines;
-
-impl<S, N> FormatEvent<S, N> for TextLines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        ctx: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
-        // `2026-01-02T03:04:05.678901Z`: a person at a terminal needs the clock, not the date.
-        let clock = time.get(11..23).unwrap_or(&time);
-        let level = *event.metadata().level();
-        if writer.has_ansi_escapes() {
-            let colour = match level {
-                tracing::Level::ERROR => 31,
-                tracing::Level::WARN => 33,
-                tracing::Level::INFO => 32,
-                _ => 34,
-            };
-            write!(
-                writer,
-                "\x1b[2m{clock}\x1b[0m \x1b[{colour}m{level:>5}\x1b[0m \x1b[2m{}:\x1b[0m ",
-                event.metadata().target()
-            )?;
-        } else {
-            write!(writer, "{clock} {level:>5} {}: ", event.metadata().target())?;
-        }
-        ctx.field_format().format_fields(writer.by_ref(), event)?;
-        for span in ctx.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
-            write!(writer, " {}", span.name())?;
-            let extensions = span.extensions();
-            if let Some(fields) = extensions.get::<FormattedFields<N>>().filter(|fields| !fields.is_empty()) {
-                write!(writer, "{{{fields}}}")?;
-            }
-        }
-        if let Some((trace, _)) = current_ids() {
-            write!(writer, " trace={trace}")?;
-        }
-        writeln!(writer)
-    }
-}
-
-fn current_ids() -> Option<(String, String)> {
-    Context::map_current(|context| {
-        let span = context.span();
-        let ids = span.span_context();
-        ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string()))
-    })
 }
 
 #[cfg(test)]
@@ -427,18 +342,18 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_holds_json_is_told_as_json() {
+    fn a_field_that_holds_json_is_logged_as_json() {
         let said = serde_json::json!({ "job_id": "7", "retry_count": 3 }).to_string();
         let text = logged(LevelFilter::INFO, || {
             tracing::info!(line.json = %said, other.json = said, broken.json = "{", "job error");
         });
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["line"]["retry_count"], &line["other"]["job_id"]), (&3.into(), &"7".into()));
-        assert_eq!(line["broken.json"], "{", "what is no JSON is told as it is");
+        assert_eq!(line["broken.json"], "{", "what is not JSON is logged as it is");
     }
 
     #[test]
-    fn an_error_is_told_with_its_causes() {
+    fn an_error_is_logged_with_its_causes() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot pay")]
         struct Outer(#[source] io::Error);

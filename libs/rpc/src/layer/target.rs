@@ -1,6 +1,5 @@
-//! Naming the call: which method, gRPC or plain HTTP, and whether the limits apply.
-//!
-//! The entrance to the layers: each of them is handed the same answer instead of parsing the path again.
+//! The outermost part of the stack: it finds out what a request calls (which method, gRPC or plain HTTP, whether the limits
+//! apply) and hands the result to every layer, so that none of them has to parse the path again.
 
 use http::header;
 use tonic::body::Body;
@@ -14,7 +13,7 @@ use crate::{
 
 /// What is being called.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct Target {
     /// gRPC rather than plain HTTP.
     pub(crate) grpc: bool,
     /// The method, if a descriptor names it.
@@ -24,7 +23,7 @@ pub(crate) struct Call {
     pub(crate) exempt: bool,
 }
 
-impl Call {
+impl Target {
     pub(crate) fn of(request: &Req) -> Self {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let path = request.uri().path();
@@ -50,19 +49,19 @@ impl Call {
     }
 }
 
-/// Names each call before the first layer sees it.
+/// All layers and the routes, as the connections see them.
 #[derive(Debug)]
-pub(crate) struct Entrance<N> {
+pub(crate) struct Stack<N> {
     pub(crate) draining: Draining,
     pub(crate) next: N,
 }
 
-impl<N: Next> Entrance<N> {
+impl<N: Next> Stack<N> {
     pub(crate) async fn answer(&self, mut request: Req) -> Res {
-        let call = Call::of(&request);
+        let target = Target::of(&request);
         request.extensions_mut().insert(self.draining.clone());
-        let response = self.next.run(call, request).await;
-        let endless = call.exempt && call.method.is_some_and(|method| method.server_streaming);
+        let response = self.next.run(target, request).await;
+        let endless = target.exempt && target.method.is_some_and(|method| method.server_streaming);
         if endless {
             response.map(|body| Body::new(UntilDrain::new(body, self.draining.token())))
         } else {
