@@ -21,7 +21,7 @@ pub use cas::{Conflict, expect_one};
 pub use error::{DbError, Fault, classify, constraint};
 pub use pool::{DatabaseConfig, begin, connect, connect_lazy, dedicated_pool, ping};
 pub use queue::{Due, Lease, Queue, QueueError};
-pub use wake::{Sleeper, Wake, Waker, wake_in};
+pub use wake::{Wake, WakeSubscription, Waker, wake_in};
 
 /// Durations travel to SQL as whole milliseconds; more than this library ever needs is clamped, never wrapped.
 pub(crate) fn millis(duration: std::time::Duration) -> i64 {

@@ -1,10 +1,10 @@
 //! Waking sleepers at once when there is work, through LISTEN and NOTIFY.
 //!
-//! Owns the one listening connection of a process, which serves every sleeper on every topic and is made anew whenever it
-//! is lost. A notification never carries work: it ends a sleep, and the sleeper looks for itself.
+//! Owns the one listening connection of a process, which serves every subscription on every topic and is made anew whenever it
+//! is lost. A notification never carries work: it ends a sleep, and the subscription looks for itself.
 //!
 //! NOTIFY is dear: committing transactions that notify wait for one another's flush, on the whole server. So writers notify
-//! only when somebody sleeps, which a sleeper shows through a shared advisory lock on the topic, held by the listening
+//! only when somebody sleeps, which a subscription shows through a shared advisory lock on the topic, held by the listening
 //! connection. The order is: show it, look once more, sleep. What was committed before the look is found by it; a
 //! transaction that found nobody asleep and commits after the look is found by the first, short sleeps.
 //!
@@ -34,14 +34,14 @@ const LOCK_CLASS: i32 = 1_114_993_267;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The listening connection is asked for a sign of life this often: a peer that vanished says nothing by itself.
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// Sleeps while nobody listens for us, and how long a sleeper waits to be shown.
+/// Sleeps while nobody listens for us, and how long a subscription waits to be shown.
 const UNHEARD: Duration = Duration::from_millis(250);
 /// The first sleeps after falling asleep, for transactions that were under way just then.
 const FIRST_SLEEPS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 /// Pauses between attempts to connect: from the first to the second.
 const RECONNECT: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
-/// Why a sleep ended. The sleeper looks for work in every case but the last.
+/// Why a sleep ended. The subscription looks for work in every case but the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     /// Nobody slept yet: look once more, now that writers know of us.
@@ -94,9 +94,9 @@ impl Waker {
         Self { topics, closed: closed.clone(), _listener: Arc::new(closed.drop_guard()) }
     }
 
-    /// A sleeper on a topic: a queue's name, or `outbox::TOPIC`. Each loop has one of its own.
+    /// A subscription on a topic: a queue's name, or `outbox::TOPIC`. Each loop has one of its own.
     #[must_use]
-    pub fn subscribe(&self, topic: &str) -> Sleeper {
+    pub fn subscribe(&self, topic: &str) -> WakeSubscription {
         let topic: Arc<str> = topic.into();
         let mut by_name = self.topics.lock();
         let entry = by_name.entry(Arc::clone(&topic)).or_insert_with(|| Topic {
@@ -106,7 +106,7 @@ impl Waker {
         });
         let (calls, shown) = (entry.calls.subscribe(), entry.shown.subscribe());
         drop(by_name);
-        Sleeper { waker: self.clone(), topic, calls, shown, asleep: false, sleeps: 0 }
+        WakeSubscription { waker: self.clone(), topic, calls, shown, asleep: false, sleeps: 0 }
     }
 }
 
@@ -116,21 +116,21 @@ impl Waker {
 /// # use std::time::Duration;
 /// # async fn work(pool: sqlx::PgPool, queue: db::Queue, waker: db::Waker) -> Result<(), db::QueueError> {
 /// const LONGEST: Duration = Duration::from_secs(10);
-/// let mut sleeper = waker.subscribe(queue.name());
+/// let mut subscription = waker.subscribe(queue.name());
 /// loop {
 ///     let leases = queue.claim(&pool, "worker-1", 100, Duration::from_secs(60)).await?;
 ///     if leases.is_empty() {
 ///         let next = queue.next_due(&pool).await?.unwrap_or(LONGEST);
-///         sleeper.wait(next.min(LONGEST)).await;
+///         subscription.wait(next.min(LONGEST)).await;
 ///         continue;
 ///     }
-///     sleeper.awake();
+///     subscription.found_work();
 ///     // Here the work is done, and each lease completed.
 /// }
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Sleeper {
+pub struct WakeSubscription {
     waker: Waker,
     topic: Arc<str>,
     calls: watch::Receiver<u64>,
@@ -139,8 +139,8 @@ pub struct Sleeper {
     sleeps: usize,
 }
 
-impl Sleeper {
-    /// To be called when there was nothing to do. The first time it shows the sleeper to the writers and returns at once, so
+impl WakeSubscription {
+    /// To be called when there was nothing to do. The first time it shows the subscription to the writers and returns at once, so
     /// that the caller looks again; after that it sleeps until notified, for `longest` at most.
     pub async fn wait(&mut self, longest: Duration) -> Wake {
         if self.waker.closed.is_cancelled() {
@@ -156,7 +156,7 @@ impl Sleeper {
         match timeout(span, self.calls.changed()).await {
             Ok(Ok(())) if self.waker.closed.is_cancelled() => Wake::Closed,
             Ok(Ok(())) => {
-                self.awake();
+                self.found_work();
                 Wake::Notified
             }
             Ok(Err(_)) => Wake::Closed,
@@ -166,12 +166,12 @@ impl Sleeper {
 
     /// Whether the next wait is short whatever it is told, so that nobody need ask for how long it could be.
     #[must_use]
-    pub const fn stirs(&self) -> bool {
+    pub const fn next_wait_is_short(&self) -> bool {
         !self.asleep || self.sleeps == 0
     }
 
-    /// To be called when work was found: writers need not notify this sleeper any more.
-    pub fn awake(&mut self) {
+    /// To be called when work was found: writers need not notify this subscription any more.
+    pub fn found_work(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.waker.topics.change_sleepers(&self.topic, |count| count.saturating_sub(1));
         }
@@ -188,9 +188,9 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for WakeSubscription {
     fn drop(&mut self) {
-        self.awake();
+        self.found_work();
     }
 }
 

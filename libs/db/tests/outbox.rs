@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::*;
 use db::Waker;
 use db::outbox::{
-    self, Deliver, Delivery, DeliveryError, Message, OUTBOX_SCHEMA, Relay, RelayConfig, Tick, Traced,
+    self, Deliver, Delivery, DeliveryError, OUTBOX_SCHEMA, OutboxMessage, Relay, RelayConfig, RelayTick,
     enqueue_in, enqueue_many_in,
 };
 use sqlx::PgPool;
@@ -80,15 +80,15 @@ fn away() -> DeliveryError {
 
 async fn enqueue(pool: &PgPool, aggregate: &str, payload: &str) -> Uuid {
     let mut tx = db::begin(pool).await.unwrap();
-    let message = Message { aggregate, topic: "test.Event", payload: payload.as_bytes() };
+    let message = OutboxMessage::new(aggregate, "test.Event", payload);
     let id = enqueue_in(&mut tx, &message).await.unwrap();
     tx.commit().await.unwrap();
     id
 }
 
 /// Ticks until nothing is due any more.
-async fn drain<D: Deliver>(relay: &Relay<D>) -> Tick {
-    let mut total = Tick::default();
+async fn drain<D: Deliver>(relay: &Relay<D>) -> RelayTick {
+    let mut total = RelayTick::default();
     loop {
         let tick = relay.tick().await.unwrap();
         if tick.lanes == 0 {
@@ -120,7 +120,7 @@ async fn a_message_exists_if_and_only_if_its_transaction_committed() {
     let receiver = Receiver::default();
     let relay = Relay::new(base.pool.clone(), receiver.clone(), config());
     let mut tx = db::begin(&base.pool).await.unwrap();
-    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "test.Event", payload: b"never" }).await.unwrap();
+    enqueue_in(&mut tx, &OutboxMessage::new("a", "test.Event", "never")).await.unwrap();
     tx.rollback().await.unwrap();
     enqueue(&base.pool, "a", "once").await;
     assert_eq!(drain(&relay).await.delivered, 1);
@@ -314,8 +314,7 @@ async fn everything_parked_can_be_requeued_at_once() {
 
 async fn enqueue_to(pool: &PgPool, receiver: &str, aggregate: &str) {
     let mut tx = db::begin(pool).await.unwrap();
-    let topic = format!("{receiver}.Event");
-    let message = Message { aggregate, topic: &topic, payload: aggregate.as_bytes() };
+    let message = OutboxMessage::new(aggregate, format!("{receiver}.Event"), aggregate);
     enqueue_in(&mut tx, &message).await.unwrap();
     tx.commit().await.unwrap();
 }
@@ -375,7 +374,7 @@ async fn a_message_written_while_its_lane_is_being_emptied_is_not_left_behind() 
     slow.started.notified().await;
     // A writer holds the lane in an open transaction while the relay wants to remove it.
     let mut tx = db::begin(&base.pool).await.unwrap();
-    enqueue_in(&mut tx, &Message { aggregate: "a", topic: "test.Event", payload: b"a1" }).await.unwrap();
+    enqueue_in(&mut tx, &OutboxMessage::new("a", "test.Event", "a1")).await.unwrap();
     slow.go_on.notify_one();
     testkit::wait_for("the relay to wait for the writer", LIMIT, || async {
         count(&base.pool, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await > 0
@@ -398,12 +397,11 @@ async fn a_batch_keeps_the_order_of_each_aggregate_and_every_message_its_own_tra
     };
     let traces: Vec<_> = (1..=5).map(trace).collect();
     let names = [("b", "b1"), ("a", "a1"), ("b", "b2"), ("c", "c1"), ("b", "b3")];
-    let batch: Vec<Traced<'_>> = names
+    let batch: Vec<OutboxMessage> = names
         .iter()
         .zip(&traces)
-        .map(|((aggregate, payload), trace)| Traced {
-            message: Message { aggregate, topic: "test.Event", payload: payload.as_bytes() },
-            trace: Some(trace),
+        .map(|((aggregate, payload), trace)| {
+            OutboxMessage::new(*aggregate, "test.Event", *payload).in_trace(trace.clone())
         })
         .collect();
     let mut tx = db::begin(&base.pool).await.unwrap();
@@ -455,8 +453,7 @@ async fn two_relays_and_many_writers_keep_each_aggregate_in_order_and_deliver_ev
                     let mut tx = db::begin(&pool).await.unwrap();
                     // Enqueued before the change on purpose: the outbox alone keeps the order.
                     let payload = format!("{writer}/{n}");
-                    let message =
-                        Message { aggregate: &account, topic: "test.Event", payload: payload.as_bytes() };
+                    let message = OutboxMessage::new(account.as_str(), "test.Event", payload);
                     enqueue_in(&mut tx, &message).await.unwrap();
                     sqlx::query("UPDATE account SET version = version + 1 WHERE id = $1")
                         .bind(&account)

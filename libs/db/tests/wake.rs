@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use db::{Due, Sleeper, Wake, Waker};
+use db::{Due, Wake, WakeSubscription, Waker};
 use sqlx::PgPool;
 use types::Priority;
 
@@ -18,9 +18,9 @@ const NEVER: Duration = Duration::from_secs(3600);
 async fn a_push_wakes_a_sleeper_at_once() {
     let (base, queue) = queue_base().await;
     let waker = Waker::start(&base.pool);
-    let mut sleeper = waker.subscribe(queue.name());
-    deep_asleep(&base.pool, &mut sleeper, queue.name()).await;
-    let waiting = tokio::spawn(async move { sleeper.wait(NEVER).await });
+    let mut subscription = waker.subscribe(queue.name());
+    deep_asleep(&base.pool, &mut subscription, queue.name()).await;
+    let waiting = tokio::spawn(async move { subscription.wait(NEVER).await });
     let pushed = Instant::now();
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
     assert_eq!(waiting.await.unwrap(), Wake::Notified);
@@ -31,28 +31,28 @@ async fn a_push_wakes_a_sleeper_at_once() {
 async fn other_queues_and_rolled_back_pushes_wake_nobody() {
     let (base, queue) = queue_base().await;
     let waker = Waker::start(&base.pool);
-    let mut sleeper = waker.subscribe(queue.name());
+    let mut subscription = waker.subscribe(queue.name());
     let mut witness = waker.subscribe("gas/bsc");
-    deep_asleep(&base.pool, &mut sleeper, queue.name()).await;
+    deep_asleep(&base.pool, &mut subscription, queue.name()).await;
     deep_asleep(&base.pool, &mut witness, "gas/bsc").await;
     let mut tx = db::begin(&base.pool).await.unwrap();
     queue.push_in(&mut tx, uuid::Uuid::now_v7(), Priority::Normal, Due::Now).await.unwrap();
     tx.rollback().await.unwrap();
     push(&base.pool, &queue, Priority::Normal, Due::In(NEVER)).await;
     push(&base.pool, &db::Queue::new("gas/bsc"), Priority::Normal, Due::Now).await;
-    // Notifications come in order: once the witness is awake, the sleeper would be too.
+    // Notifications come in order: once the witness is awake, the subscription would be too.
     assert_eq!(witness.wait(NEVER).await, Wake::Notified);
-    assert_eq!(sleeper.wait(Duration::ZERO).await, Wake::Elapsed);
+    assert_eq!(subscription.wait(Duration::ZERO).await, Wake::Elapsed);
 }
 
 #[tokio::test]
 async fn nobody_is_notified_while_nobody_sleeps() {
     let (base, queue) = queue_base().await;
     let waker = Waker::start(&base.pool);
-    let mut sleeper = waker.subscribe(queue.name());
-    deep_asleep(&base.pool, &mut sleeper, queue.name()).await;
-    sleeper.awake();
-    testkit::wait_for("the sleeper to be hidden", LIMIT, || async {
+    let mut subscription = waker.subscribe(queue.name());
+    deep_asleep(&base.pool, &mut subscription, queue.name()).await;
+    subscription.found_work();
+    testkit::wait_for("the subscription to be hidden", LIMIT, || async {
         count(&base.pool, ADVISORY_LOCKS).await == 0
     })
     .await;
@@ -68,11 +68,11 @@ async fn nobody_is_notified_while_nobody_sleeps() {
 async fn the_first_wait_says_to_look_again_and_finds_what_was_missed() {
     let (base, queue) = queue_base().await;
     let waker = Waker::start(&base.pool);
-    let mut sleeper = waker.subscribe(queue.name());
+    let mut subscription = waker.subscribe(queue.name());
     assert!(claim_one(&base.pool, &queue, "w").await.is_none());
     // Committed after the look and before anybody slept: no notification is ever sent for it.
     push(&base.pool, &queue, Priority::Normal, Due::Now).await;
-    assert_eq!(sleeper.wait(NEVER).await, Wake::LookAgain);
+    assert_eq!(subscription.wait(NEVER).await, Wake::LookAgain);
     assert!(claim_one(&base.pool, &queue, "w").await.is_some());
 }
 
@@ -113,10 +113,10 @@ async fn sleeps_stay_short_while_nobody_can_listen() {
     let pool = common::pool(&database).await;
     server.stop().await;
     let waker = Waker::start(&pool);
-    let mut sleeper = waker.subscribe("withdrawal/bsc");
-    assert_eq!(sleeper.wait(NEVER).await, Wake::LookAgain);
+    let mut subscription = waker.subscribe("withdrawal/bsc");
+    assert_eq!(subscription.wait(NEVER).await, Wake::LookAgain);
     for _ in 0..3 {
-        assert_ne!(tokio::time::timeout(LIMIT, sleeper.wait(NEVER)).await.unwrap(), Wake::Closed);
+        assert_ne!(tokio::time::timeout(LIMIT, subscription.wait(NEVER)).await.unwrap(), Wake::Closed);
     }
 }
 
@@ -124,27 +124,27 @@ async fn sleeps_stay_short_while_nobody_can_listen() {
 async fn dropping_the_sleeper_hides_it() {
     let (base, queue) = queue_base().await;
     let waker = Waker::start(&base.pool);
-    let mut sleeper = waker.subscribe(queue.name());
-    deep_asleep(&base.pool, &mut sleeper, queue.name()).await;
-    drop(sleeper);
+    let mut subscription = waker.subscribe(queue.name());
+    deep_asleep(&base.pool, &mut subscription, queue.name()).await;
+    drop(subscription);
     testkit::wait_for("the lock to go", LIMIT, || async { count(&base.pool, ADVISORY_LOCKS).await == 0 })
         .await;
 }
 
 /// Shown to writers and past the first short sleeps, so that the next sleep ends by a call or not at all.
-async fn deep_asleep(pool: &PgPool, sleeper: &mut Sleeper, topic: &str) {
+async fn deep_asleep(pool: &PgPool, subscription: &mut WakeSubscription, topic: &str) {
     let settle = async {
         let mut elapsed = 0;
         while elapsed < 4 || !is_shown(pool, topic).await {
             // A connection made on the way wakes it; then it starts over.
-            match sleeper.wait(Duration::from_millis(1)).await {
+            match subscription.wait(Duration::from_millis(1)).await {
                 Wake::Elapsed => elapsed += 1,
                 Wake::LookAgain | Wake::Notified => elapsed = 0,
                 Wake::Closed => panic!("closed"),
             }
         }
     };
-    tokio::time::timeout(LIMIT, settle).await.expect("the sleeper is shown");
+    tokio::time::timeout(LIMIT, settle).await.expect("the subscription is shown");
 }
 
 async fn is_shown(pool: &PgPool, topic: &str) -> bool {

@@ -9,7 +9,9 @@
 mod cli;
 pub mod config;
 mod context;
+pub mod delivery;
 mod error;
+mod fault;
 mod launch;
 mod outbox;
 mod probes;
@@ -22,6 +24,7 @@ use std::{fmt, future::Future};
 pub use clap;
 pub use context::Context;
 pub use error::{BoxError, StartError};
+pub use fault::database_status;
 pub use launch::{Running, launch};
 pub use probes::listen_arg;
 pub use run::{Common, Loaded, load, main};

@@ -24,7 +24,7 @@ pub struct Claim {
 
 /// A lock that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLock {
     /// Grows with every owner; whoever is acted upon can refuse an older one.
     pub token: u64,
     /// Until then nobody else can have it.
@@ -33,8 +33,8 @@ pub struct Held {
 
 /// What became of an attempt to take the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    Ours(Held),
+pub enum LockOutcome {
+    Ours(HeldLock),
     /// Another incarnation has it.
     Busy(String),
     /// The orchestrator admits another incarnation.
@@ -51,7 +51,7 @@ impl Claim {
     ///
     /// # Errors
     /// When Redis does not answer; then nothing is known.
-    pub async fn take(&self) -> Result<Taken, RedisError> {
+    pub async fn take(&self) -> Result<LockOutcome, RedisError> {
         let began = Instant::now();
         let keys = vec![self.keys.lock(&self.id), self.keys.fence(&self.id), self.keys.process(&self.id)];
         let arguments = vec![self.incarnation.clone(), millis(self.timing.lock_ttl)];
@@ -59,11 +59,11 @@ impl Claim {
         let (outcome, value): (String, String) = self.redis.client().eval(script, keys, arguments).await?;
         match outcome.as_str() {
             "ok" => match value.parse() {
-                Ok(token) => Ok(Taken::Ours(Held { token, until: began + self.timing.lock_ttl })),
+                Ok(token) => Ok(LockOutcome::Ours(HeldLock { token, until: began + self.timing.lock_ttl })),
                 Err(_) => Err(RedisError::Answer(value)),
             },
-            "held" => Ok(Taken::Busy(value)),
-            "refused" => Ok(Taken::Refused(value)),
+            "held" => Ok(LockOutcome::Busy(value)),
+            "refused" => Ok(LockOutcome::Refused(value)),
             _ => Err(RedisError::Answer(outcome)),
         }
     }

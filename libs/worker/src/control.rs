@@ -10,17 +10,17 @@ use crate::WorkerId;
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Order {
+pub enum CommandKind {
     /// Finish and exit.
     Shutdown,
     /// Set the restart flag, finish and exit; the orchestrator starts the worker again at once.
     Restart,
 }
 
-/// An order, and whom it is for.
+/// What is to be done, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    pub order: Order,
+    pub kind: CommandKind,
     /// Everybody when absent.
     pub target: Option<WorkerId>,
 }
@@ -28,20 +28,20 @@ pub struct Command {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     #[serde(rename = "type")]
-    order: Order,
+    kind: CommandKind,
     #[serde(rename = "pairId", default, skip_serializing_if = "Option::is_none")]
     target: Option<String>,
 }
 
 impl Command {
     #[must_use]
-    pub fn to_all(order: Order) -> Self {
-        Self { order, target: None }
+    pub fn to_all(kind: CommandKind) -> Self {
+        Self { kind, target: None }
     }
 
     #[must_use]
-    pub fn to(order: Order, id: &WorkerId) -> Self {
-        Self { order, target: Some(id.clone()) }
+    pub fn to(kind: CommandKind, id: &WorkerId) -> Self {
+        Self { kind, target: Some(id.clone()) }
     }
 
     /// Reads a message; nothing when it is no command.
@@ -49,24 +49,24 @@ impl Command {
     pub fn parse(message: &str) -> Option<Self> {
         let message = message.trim();
         match message {
-            "SHUTDOWN" => return Some(Self::to_all(Order::Shutdown)),
-            "RESTART" => return Some(Self::to_all(Order::Restart)),
+            "SHUTDOWN" => return Some(Self::to_all(CommandKind::Shutdown)),
+            "RESTART" => return Some(Self::to_all(CommandKind::Restart)),
             _ => {}
         }
         let wire: Wire = serde_json::from_str(message).ok()?;
         // A target that is no id is for nobody: without this it would be for everybody.
         let target = wire.target.map(|target| target.parse()).transpose().ok()?;
-        Some(Self { order: wire.order, target })
+        Some(Self { kind: wire.kind, target })
     }
 
     /// As it is published.
     #[must_use]
     pub fn message(&self) -> String {
-        match (&self.target, self.order) {
-            (None, Order::Shutdown) => "SHUTDOWN".to_owned(),
-            (None, Order::Restart) => "RESTART".to_owned(),
-            (Some(target), Order::Shutdown) => format!(r#"{{"type":"SHUTDOWN","pairId":"{target}"}}"#),
-            (Some(target), Order::Restart) => format!(r#"{{"type":"RESTART","pairId":"{target}"}}"#),
+        match (&self.target, self.kind) {
+            (None, CommandKind::Shutdown) => "SHUTDOWN".to_owned(),
+            (None, CommandKind::Restart) => "RESTART".to_owned(),
+            (Some(target), CommandKind::Shutdown) => format!(r#"{{"type":"SHUTDOWN","pairId":"{target}"}}"#),
+            (Some(target), CommandKind::Restart) => format!(r#"{{"type":"RESTART","pairId":"{target}"}}"#),
         }
     }
 
@@ -84,8 +84,8 @@ mod tests {
     #[test]
     fn a_command_survives_the_channel() {
         let id: WorkerId = "a-b".parse().unwrap();
-        for order in [Order::Shutdown, Order::Restart] {
-            for command in [Command::to_all(order), Command::to(order, &id)] {
+        for kind in [CommandKind::Shutdown, CommandKind::Restart] {
+            for command in [Command::to_all(kind), Command::to(kind, &id)] {
                 assert_eq!(Command::parse(&command.message()), Some(command));
             }
         }
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn only_the_target_is_concerned() {
         let (id, other): (WorkerId, WorkerId) = ("a".parse().unwrap(), "b".parse().unwrap());
-        assert!(Command::to(Order::Shutdown, &id).concerns(&id));
-        assert!(!Command::to(Order::Shutdown, &id).concerns(&other));
-        assert!(Command::to_all(Order::Shutdown).concerns(&other));
+        assert!(Command::to(CommandKind::Shutdown, &id).concerns(&id));
+        assert!(!Command::to(CommandKind::Shutdown, &id).concerns(&other));
+        assert!(Command::to_all(CommandKind::Shutdown).concerns(&other));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::history::CycleRow;
 use crate::runtime::{BoxError, Worker};
-use crate::state::Mood;
+use crate::state::WorkerStatus;
 
 /// One bounded round of a worker's work.
 pub trait Cycle: Send {
@@ -20,18 +20,18 @@ pub trait Cycle: Send {
 
     /// Does one round and reports what came of it; the report is kept in the history. Must be safe to drop half-way, as a
     /// crash would, and to run again after that.
-    fn cycle(&mut self, turn: &Turn) -> impl Future<Output = Result<Value, Self::Error>> + Send;
+    fn cycle(&mut self, context: &CycleContext) -> impl Future<Output = Result<Value, Self::Error>> + Send;
 }
 
 /// What one cycle is given.
 #[derive(Debug)]
-pub struct Turn {
+pub struct CycleContext {
     worker: Worker,
     epoch: u64,
     deadline: Instant,
 }
 
-impl Turn {
+impl CycleContext {
     /// Which cycle this is, counted from 1 since the process started.
     #[must_use]
     pub fn epoch(&self) -> u64 {
@@ -92,12 +92,12 @@ impl Worker {
         let mut epoch = 0;
         self.shared.change(|state| {
             state.epoch += 1;
-            state.status = Mood::Working;
+            state.status = WorkerStatus::Working;
             epoch = state.epoch;
         });
         self.watch_over(Some(deadline));
-        let turn = Turn { worker: self.clone(), epoch, deadline };
-        let result = match tokio::time::timeout_at(deadline.into(), cycle.cycle(&turn)).await {
+        let context = CycleContext { worker: self.clone(), epoch, deadline };
+        let result = match tokio::time::timeout_at(deadline.into(), cycle.cycle(&context)).await {
             Ok(result) => result.map_err(Into::into),
             Err(_) => Err(Overdue(self.settings().deadline).into()),
         };
@@ -125,12 +125,12 @@ impl Worker {
             tracing::warn!(worker = name, epoch, error, "cycle failed");
         }
         self.shared.change(|state| {
-            state.status = if error.is_some() { Mood::Error } else { Mood::Idle };
+            state.status = if error.is_some() { WorkerStatus::Error } else { WorkerStatus::Idle };
             state.last_cycle_at = Some(began_at);
             state.last_cycle_ms = Some(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
             state.error.clone_from(&error);
         });
-        self.shared.fresh.notify_one();
+        self.shared.publish_now.notify_one();
         metrics::counter!("bursar_worker_cycles_total", "worker" => name.clone(), "outcome" => outcome)
             .increment(1);
         metrics::histogram!("bursar_worker_cycle_seconds", "worker" => name.clone())

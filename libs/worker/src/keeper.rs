@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::claim::{Claim, Taken};
+use crate::claim::{Claim, LockOutcome};
 use crate::keys::Timing;
 use crate::redis::RedisError;
 use crate::runtime::{Permission, Shared};
@@ -48,14 +48,14 @@ pub(crate) async fn keep(shared: Arc<Shared>, claim: Claim) {
         };
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            () = shared.fresh.notified() => {}
+            () = shared.publish_now.notified() => {}
         }
     }
 }
 
 async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
-    let standing = shared.standing.borrow().clone();
-    let known = match standing {
+    let permission = shared.permission.borrow().clone();
+    let known = match permission {
         Permission::Held(held) | Permission::Away(Some(held)) => Some(held),
         Permission::Away(None) => None,
         Permission::Alone | Permission::Lost(_) => return Ok(()),
@@ -63,20 +63,20 @@ async fn beat(shared: &Shared, claim: &Claim) -> Result<(), RedisError> {
     if let Some(held) = known
         && let Some(until) = claim.beat(&shared.snapshot()).await?
     {
-        shared.standing.send_replace(Permission::Held(crate::claim::Held { until, ..held }));
+        shared.permission.send_replace(Permission::Held(crate::claim::HeldLock { until, ..held }));
         return Ok(());
     }
     // Never held, expired during an outage, or gone with the data of a Redis that was restarted: take it, if it is free.
     match claim.take().await? {
-        Taken::Ours(held) => {
+        LockOutcome::Ours(held) => {
             tracing::warn!(worker = %shared.settings.id, token = held.token, "the lock was taken anew");
             shared.change(|state| state.fencing_token = Some(held.token));
-            shared.standing.send_replace(Permission::Held(held));
+            shared.permission.send_replace(Permission::Held(held));
             claim.beat(&shared.snapshot()).await?;
         }
-        Taken::Busy(by) | Taken::Refused(by) => {
+        LockOutcome::Busy(by) | LockOutcome::Refused(by) => {
             tracing::error!(worker = %shared.settings.id, by, "the lock went to another; stopping");
-            shared.standing.send_replace(Permission::Lost(by));
+            shared.permission.send_replace(Permission::Lost(by));
         }
     }
     Ok(())

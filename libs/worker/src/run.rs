@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use db::Sleeper;
+use db::WakeSubscription;
 use tokio_util::sync::CancellationToken;
 use types::Backoff;
 
 /// What a tick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ticked {
+pub enum TickOutcome {
     /// Something was done; there may be more: look again at once.
     Worked,
     /// Nothing to do. `next` says when there will be, if that is known.
@@ -20,7 +20,7 @@ pub enum Ticked {
 pub trait Tick: Send {
     type Error: Error + Send + 'static;
 
-    fn tick(&mut self) -> impl Future<Output = Result<Ticked, Self::Error>> + Send;
+    fn tick(&mut self) -> impl Future<Output = Result<TickOutcome, Self::Error>> + Send;
 }
 
 /// A named loop.
@@ -29,7 +29,7 @@ pub struct Loop {
     name: String,
     longest_pause: Duration,
     backoff: Backoff,
-    sleeper: Option<Sleeper>,
+    subscription: Option<WakeSubscription>,
 }
 
 impl Loop {
@@ -41,13 +41,18 @@ impl Loop {
             cap: Some(Duration::from_secs(10)),
             max_tries: u32::MAX,
         };
-        Self { name: name.into(), longest_pause, backoff, sleeper: None }
+        Self { name: name.into(), longest_pause, backoff, subscription: None }
     }
 
-    /// Also looks as soon as somebody writes to the sleeper's topic.
     #[must_use]
-    pub fn woken_by(mut self, sleeper: Sleeper) -> Self {
-        self.sleeper = Some(sleeper);
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Also looks as soon as somebody writes to the subscription's topic.
+    #[must_use]
+    pub fn woken_by(mut self, subscription: WakeSubscription) -> Self {
+        self.subscription = Some(subscription);
         self
     }
 
@@ -60,14 +65,14 @@ impl Loop {
             let ticked = worker.tick().await;
             self.measure(began, &ticked);
             let pause = match ticked {
-                Ok(Ticked::Worked) => {
+                Ok(TickOutcome::Worked) => {
                     failures = 0;
-                    if let Some(sleeper) = &mut self.sleeper {
-                        sleeper.awake();
+                    if let Some(subscription) = &mut self.subscription {
+                        subscription.found_work();
                     }
                     continue;
                 }
-                Ok(Ticked::Idle { next }) => {
+                Ok(TickOutcome::Idle { next }) => {
                     failures = 0;
                     next.unwrap_or(self.longest_pause).min(self.longest_pause)
                 }
@@ -92,18 +97,18 @@ impl Loop {
     }
 
     async fn sleep(&mut self, pause: Duration) {
-        match &mut self.sleeper {
-            Some(sleeper) => {
-                sleeper.wait(pause).await;
+        match &mut self.subscription {
+            Some(subscription) => {
+                subscription.wait(pause).await;
             }
             None => tokio::time::sleep(pause).await,
         }
     }
 
-    fn measure<E>(&self, began: Instant, ticked: &Result<Ticked, E>) {
+    fn measure<E>(&self, began: Instant, ticked: &Result<TickOutcome, E>) {
         let outcome = match ticked {
-            Ok(Ticked::Worked) => "worked",
-            Ok(Ticked::Idle { .. }) => "idle",
+            Ok(TickOutcome::Worked) => "worked",
+            Ok(TickOutcome::Idle { .. }) => "idle",
             Err(_) => "failed",
         };
         metrics::counter!("bursar_worker_ticks_total", "worker" => self.name.clone(), "outcome" => outcome)
@@ -131,15 +136,15 @@ mod tests {
     impl Tick for Counting {
         type Error = std::io::Error;
 
-        async fn tick(&mut self) -> Result<Ticked, std::io::Error> {
+        async fn tick(&mut self) -> Result<TickOutcome, std::io::Error> {
             match self.ticks.fetch_add(1, Ordering::SeqCst) {
                 0 => Err(std::io::Error::other("once")),
-                1 => Ok(Ticked::Worked),
+                1 => Ok(TickOutcome::Worked),
                 _ => {
                     self.stop.cancel();
                     tokio::task::yield_now().await;
                     self.finished.fetch_add(1, Ordering::SeqCst);
-                    Ok(Ticked::Idle { next: None })
+                    Ok(TickOutcome::Idle { next: None })
                 }
             }
         }

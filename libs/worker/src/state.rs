@@ -9,7 +9,7 @@ use crate::WorkerId;
 /// How a worker feels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mood {
+pub enum WorkerStatus {
     /// Nothing has run yet.
     Starting,
     /// A cycle is under way, or a long-running worker runs.
@@ -28,7 +28,7 @@ pub enum Mood {
 #[serde(rename_all = "camelCase")]
 pub struct WorkerState {
     pub pair_id: String,
-    pub status: Mood,
+    pub status: WorkerStatus,
     /// Cycles begun since the process started.
     pub epoch: u64,
     pub incarnation: String,
@@ -54,7 +54,7 @@ impl WorkerState {
     pub fn new(id: &WorkerId, incarnation: &str) -> Self {
         Self {
             pair_id: id.to_string(),
-            status: Mood::Starting,
+            status: WorkerStatus::Starting,
             epoch: 0,
             incarnation: incarnation.to_owned(),
             pid: std::process::id(),

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use worker::redis::{Redis, RedisConfig};
 use worker::{
-    Cycle, Ended, Keys, RuntimeError, Settings, Timing, Turn, WithoutRedis, Worker, WorkerState, runtime,
+    Cycle, CycleContext, Ended, Keys, RuntimeError, Settings, Timing, WithoutRedis, Worker, WorkerState,
+    runtime,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -83,14 +84,14 @@ struct Counting {
 impl Cycle for Counting {
     type Error = std::io::Error;
 
-    async fn cycle(&mut self, turn: &Turn) -> Result<Value, std::io::Error> {
+    async fn cycle(&mut self, context: &CycleContext) -> Result<Value, std::io::Error> {
         assert!(!self.inside.swap(true, Ordering::SeqCst), "two cycles at once");
         self.cycles.fetch_add(1, Ordering::SeqCst);
         if let Some(held) = &mut self.held {
             held.wait_for(|held| !held).await.unwrap();
         }
         self.inside.store(false, Ordering::SeqCst);
-        match turn.epoch() {
+        match context.epoch() {
             2 => Err(std::io::Error::other("the second fails")),
             epoch => Ok(json!({"epoch": epoch})),
         }
@@ -319,7 +320,7 @@ struct Hanging(std::sync::mpsc::Receiver<()>);
 impl Cycle for Hanging {
     type Error = std::io::Error;
 
-    async fn cycle(&mut self, _: &Turn) -> Result<Value, std::io::Error> {
+    async fn cycle(&mut self, _: &CycleContext) -> Result<Value, std::io::Error> {
         let _ = tokio::task::block_in_place(|| self.0.recv());
         Ok(Value::Null)
     }
@@ -351,9 +352,9 @@ async fn a_cycle_is_given_up_at_its_deadline_and_the_next_one_runs() {
     struct Forgetful(Counting);
     impl Cycle for Forgetful {
         type Error = std::io::Error;
-        async fn cycle(&mut self, turn: &Turn) -> Result<Value, std::io::Error> {
+        async fn cycle(&mut self, context: &CycleContext) -> Result<Value, std::io::Error> {
             self.0.inside.store(false, Ordering::SeqCst);
-            self.0.cycle(turn).await
+            self.0.cycle(context).await
         }
     }
     let settings = Settings {

@@ -9,7 +9,6 @@
 pub mod approvers;
 pub mod catalogue;
 pub mod config;
-mod fault;
 pub mod limit;
 pub mod policy;
 pub mod reason;

@@ -21,8 +21,10 @@ use sqlx::PgConnection;
 use telemetry::propagation::{self, TraceContext};
 use uuid::Uuid;
 
+use crate::Fault;
+
 pub use self::parked::{Depth, Parked, depth, parked, requeue_all_parked, requeue_parked};
-pub use self::relay::{Deliver, Delivery, DeliveryError, Relay, RelayConfig, Tick};
+pub use self::relay::{Deliver, Delivery, DeliveryError, Relay, RelayConfig, RelayTick};
 
 /// The tables, for tests; a service copies `sql/outbox.sql` and `sql/outbox_receivers.sql` into migrations of its own.
 pub const OUTBOX_SCHEMA: &str =
@@ -41,86 +43,95 @@ pub enum OutboxError {
 
 impl OutboxError {
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn fault(&self) -> Fault {
         match self {
-            Self::Database(source) => crate::classify(source).is_transient(),
-            Self::Trace(_) => false,
+            Self::Database(source) => crate::classify(source),
+            Self::Trace(_) => Fault::Permanent,
         }
+    }
+
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.fault().is_transient()
     }
 }
 
-/// What is to be told.
-#[derive(Debug, Clone, Copy)]
-pub struct Message<'a> {
-    /// Messages with the same aggregate are delivered one after the other. Ones that may overtake each other, such as those
-    /// to different receivers, are best given different ones.
-    pub aggregate: &'a str,
-    /// Where it goes, up to the first dot, and what it is; read by whoever delivers.
-    pub topic: &'a str,
-    pub payload: &'a [u8],
+/// A message to another service, to be written with the change that it reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboxMessage {
+    /// Messages with the same aggregate are delivered one after the other, in the order of their transactions. Messages that
+    /// may overtake each other, such as those to different receivers, should have different aggregates.
+    pub aggregate: String,
+    /// The receiver, a dot, and the call: `confirmation.PutWatch`.
+    pub topic: String,
+    pub payload: Vec<u8>,
+    /// The trace that the message belongs to. Without one it belongs to the trace that is running when it is written.
+    pub trace: Option<TraceContext>,
 }
 
-/// A message that belongs to a trace of its own: one transaction may serve many.
-#[derive(Debug, Clone, Copy)]
-pub struct Traced<'a> {
-    pub message: Message<'a>,
-    /// The running one where none is named.
-    pub trace: Option<&'a TraceContext>,
+impl OutboxMessage {
+    /// A message of the trace that is running when it is written.
+    pub fn new(aggregate: impl Into<String>, topic: impl Into<String>, payload: impl Into<Vec<u8>>) -> Self {
+        Self { aggregate: aggregate.into(), topic: topic.into(), payload: payload.into(), trace: None }
+    }
+
+    /// The same message as part of another trace: one transaction may serve the requests of many callers.
+    #[must_use]
+    pub fn in_trace(self, trace: TraceContext) -> Self {
+        Self { trace: Some(trace), ..self }
+    }
 }
 
-/// Writes a message as part of the transaction, with the running trace, and wakes the relay when it commits. Returns the
-/// message's id, by which the receiver recognises it.
+/// Writes a message as part of the transaction and wakes the relay when it commits. Returns the message's id, by which the
+/// receiver recognises a repetition.
 ///
-/// Holds the aggregate's lane until the transaction ends, so that the messages of two transactions come in the order of
-/// their commits. Call it late in the transaction.
-pub async fn enqueue_in(tx: &mut PgConnection, message: &Message<'_>) -> Result<Uuid, OutboxError> {
+/// The aggregate's lane stays locked until the transaction ends, so that the messages of two transactions are delivered in
+/// the order of their commits. Call it late in the transaction, because other writers to the aggregate wait meanwhile.
+pub async fn enqueue_in(tx: &mut PgConnection, message: &OutboxMessage) -> Result<Uuid, OutboxError> {
     let message_id = Uuid::now_v7();
-    write_in(tx, &[(message_id, &Traced { message: *message, trace: None })]).await?;
+    write_in(tx, &[(message_id, message)]).await?;
     Ok(message_id)
 }
 
 /// The same for many messages, in their order and in as few statements as that allows: a batch would otherwise spend most of
 /// its transaction on round trips.
-pub async fn enqueue_many_in(tx: &mut PgConnection, messages: &[Traced<'_>]) -> Result<(), OutboxError> {
-    // One statement cannot write to a lane twice, so a batch is cut where an aggregate comes again.
+pub async fn enqueue_many_in(tx: &mut PgConnection, messages: &[OutboxMessage]) -> Result<(), OutboxError> {
+    // One statement cannot write to a lane twice, so the batch is cut where an aggregate is repeated.
     let mut rest = messages;
     while !rest.is_empty() {
         let mut seen = BTreeSet::new();
-        let again = rest.iter().position(|traced| !seen.insert(traced.message.aggregate));
-        let (now, later) = rest.split_at(again.unwrap_or(rest.len()));
-        let mut batch: Vec<(Uuid, &Traced<'_>)> = now.iter().map(|traced| (Uuid::now_v7(), traced)).collect();
+        let repeated = rest.iter().position(|message| !seen.insert(message.aggregate.as_str()));
+        let (now, later) = rest.split_at(repeated.unwrap_or(rest.len()));
+        let mut batch: Vec<(Uuid, &OutboxMessage)> =
+            now.iter().map(|message| (Uuid::now_v7(), message)).collect();
         // Two transactions that write to the same aggregates wait for each other instead of deadlocking.
-        batch.sort_by_key(|(_, traced)| traced.message.aggregate);
+        batch.sort_by(|(_, a), (_, b)| a.aggregate.cmp(&b.aggregate));
         write_in(tx, &batch).await?;
         rest = later;
     }
     Ok(())
 }
 
-/// Each aggregate once, sorted.
-async fn write_in(tx: &mut PgConnection, batch: &[(Uuid, &Traced<'_>)]) -> Result<(), OutboxError> {
+/// Each aggregate occurs once, and they are sorted.
+async fn write_in(tx: &mut PgConnection, batch: &[(Uuid, &OutboxMessage)]) -> Result<(), OutboxError> {
     let running = propagation::current();
     let mut traces = Vec::with_capacity(batch.len());
-    for (_, traced) in batch {
-        traces.push(trace_json(traced.trace.unwrap_or(&running)).map_err(OutboxError::Trace)?);
+    for (_, message) in batch {
+        let trace = message.trace.as_ref().unwrap_or(&running);
+        traces.push(trace.serialize(serde_json::value::Serializer).map_err(OutboxError::Trace)?);
     }
-    let messages = || batch.iter().map(|(_, traced)| traced.message);
+    let messages = || batch.iter().map(|(_, message)| message);
     sqlx::query(include_str!("../../queries/outbox_enqueue.sql"))
-        .bind(messages().map(|message| message.aggregate).collect::<Vec<_>>())
+        .bind(messages().map(|message| message.aggregate.as_str()).collect::<Vec<_>>())
         .bind(batch.iter().map(|(message_id, _)| *message_id).collect::<Vec<_>>())
-        .bind(messages().map(|message| message.topic).collect::<Vec<_>>())
-        .bind(messages().map(|message| message.payload).collect::<Vec<_>>())
+        .bind(messages().map(|message| message.topic.as_str()).collect::<Vec<_>>())
+        .bind(messages().map(|message| message.payload.as_slice()).collect::<Vec<_>>())
         .bind(traces)
         .execute(tx)
         .await?;
-    for (message_id, traced) in batch {
-        let Message { aggregate, topic, .. } = traced.message;
+    for (message_id, OutboxMessage { aggregate, topic, .. }) in batch {
         tracing::debug!(%message_id, aggregate, topic, "message written");
     }
     metrics::counter!("bursar_outbox_enqueued_messages_total").increment(batch.len() as u64);
     Ok(())
-}
-
-fn trace_json(trace: &TraceContext) -> Result<serde_json::Value, serde_json::Error> {
-    trace.serialize(serde_json::value::Serializer)
 }

@@ -109,7 +109,7 @@ impl Default for RelayConfig {
 
 /// What one tick did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tick {
+pub struct RelayTick {
     pub lanes: usize,
     pub delivered: usize,
     pub retried: usize,
@@ -157,19 +157,19 @@ impl<D: Deliver> Relay<D> {
     }
 
     async fn run_loop(&self, share: &Share, waker: &Waker) {
-        let mut sleeper = waker.subscribe(TOPIC);
+        let mut subscription = waker.subscribe(TOPIC);
         while !self.stopping.is_cancelled() {
             match self.tick_share(share).await {
-                Ok(tick) if tick.lanes > 0 => sleeper.awake(),
+                Ok(tick) if tick.lanes > 0 => subscription.found_work(),
                 Ok(_) => {
                     let mut longest = self.config.longest_wait;
                     // Asked from the head of the index, past all that was delivered lately: only for a real sleep.
-                    if !sleeper.stirs()
+                    if !subscription.next_wait_is_short()
                         && let Ok(Some(next)) = lane::next_due(&self.pool, share.receiver).await
                     {
                         longest = longest.min(next);
                     }
-                    let wake = self.stopping.run_until_cancelled(sleeper.wait(longest)).await;
+                    let wake = self.stopping.run_until_cancelled(subscription.wait(longest)).await;
                     if matches!(wake, None | Some(Wake::Closed)) {
                         return;
                     }
@@ -202,18 +202,18 @@ impl<D: Deliver> Relay<D> {
     }
 
     /// Takes a batch of due lanes of each receiver in turn, delivers, and writes down the results as they come.
-    pub async fn tick(&self) -> Result<Tick, OutboxError> {
-        let mut total = Tick::default();
+    pub async fn tick(&self) -> Result<RelayTick, OutboxError> {
+        let mut total = RelayTick::default();
         for share in &self.shares {
             total.add(self.tick_share(share).await?);
         }
         Ok(total)
     }
 
-    async fn tick_share(&self, share: &Share) -> Result<Tick, OutboxError> {
+    async fn tick_share(&self, share: &Share) -> Result<RelayTick, OutboxError> {
         let began = Instant::now();
         let lanes = self.claim(share).await?;
-        let mut tick = Tick { lanes: lanes.len(), ..Tick::default() };
+        let mut tick = RelayTick { lanes: lanes.len(), ..RelayTick::default() };
         let mut waiting = lanes.into_iter();
         let mut running: JoinSet<Outcome> = JoinSet::new();
         loop {
@@ -290,7 +290,7 @@ impl<D: Deliver> Relay<D> {
         }
     }
 
-    async fn settle(&self, outcomes: &[Outcome], tick: &mut Tick) -> Result<(), OutboxError> {
+    async fn settle(&self, outcomes: &[Outcome], tick: &mut RelayTick) -> Result<(), OutboxError> {
         if outcomes.is_empty() {
             return Ok(());
         }
@@ -324,7 +324,7 @@ impl Share {
     }
 }
 
-impl Tick {
+impl RelayTick {
     fn add(&mut self, other: Self) {
         self.lanes += other.lanes;
         self.delivered += other.delivered;

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use self::claim::Places;
 pub use self::depth::Depth;
 pub use self::lease::Lease;
+use crate::Fault;
 
 /// The tables, for tests; a service copies `sql/queue.sql` into a migration of its own.
 pub const QUEUE_SCHEMA: &str = include_str!("../../sql/queue.sql");
@@ -41,13 +42,18 @@ pub enum QueueError {
 }
 
 impl QueueError {
-    /// Whether the same call may succeed later. A lost lease stays lost.
+    /// A lost lease stays lost, so trying again changes nothing.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::LeaseLost { .. } => Fault::Permanent,
+            Self::Database(source) => crate::classify(source),
+        }
+    }
+
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::LeaseLost { .. } => false,
-            Self::Database(source) => crate::classify(source).is_transient(),
-        }
+        self.fault().is_transient()
     }
 }
 

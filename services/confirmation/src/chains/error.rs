@@ -31,12 +31,8 @@ impl From<ChainsError> for tonic::Status {
             ChainsError::OtherNetwork { .. } => {
                 refuse::failed_precondition("CHAIN_DIFFERS", error.to_string())
             }
-            ChainsError::Database(_) if error.retry() => refuse::unavailable(
-                refuse::reason::DEPENDENCY_UNAVAILABLE,
-                "the database is away",
-                std::time::Duration::from_secs(1),
-            ),
-            ChainsError::Corrupt { .. } | ChainsError::Database(_) => refuse::internal(&error),
+            ChainsError::Database(source) => service::database_status(&error, db::classify(source)),
+            ChainsError::Corrupt { .. } => refuse::internal(&error),
         }
     }
 }

@@ -71,14 +71,9 @@ impl From<WatchError> for tonic::Status {
             WatchError::LeaseLost { .. } | WatchError::Conflict { .. } => {
                 refuse::aborted(refuse::reason::CONFLICT, text)
             }
-            WatchError::Database(_) | WatchError::Outbox(_) if error.retry() => refuse::unavailable(
-                refuse::reason::DEPENDENCY_UNAVAILABLE,
-                "the database is away",
-                std::time::Duration::from_secs(1),
-            ),
-            WatchError::Corrupt { .. } | WatchError::Database(_) | WatchError::Outbox(_) => {
-                refuse::internal(&error)
-            }
+            WatchError::Database(source) => service::database_status(&error, db::classify(source)),
+            WatchError::Outbox(source) => service::database_status(&error, source.fault()),
+            WatchError::Corrupt { .. } => refuse::internal(&error),
         }
     }
 }

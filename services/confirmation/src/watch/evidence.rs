@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use db::outbox::{self, Message};
+use db::outbox::{self, OutboxMessage};
 use payment::BlockRef;
 use prost::Message as _;
 use proto::execution::v1::RecordVerdictRequest;
@@ -161,7 +161,7 @@ async fn tell_in(
     // Always in the same order, so that two transactions cannot wait for each other's lanes.
     messages.sort_by(|a, b| a.0.cmp(&b.0));
     for (aggregate, topic, payload, span) in messages {
-        let message = Message { aggregate: &aggregate, topic, payload: &payload };
+        let message = OutboxMessage::new(aggregate, topic, payload);
         outbox::enqueue_in(&mut *tx, &message).instrument(span).await?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use db::outbox::{self, Message};
+use db::outbox::{self, OutboxMessage};
 
 fn confirmation(file: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_confirmation"));
@@ -25,7 +25,7 @@ async fn an_operator_finds_a_message_that_was_given_up_and_sets_it_going() {
     );
     std::fs::write(&file, text).unwrap();
     let mut tx = db::begin(&pool).await.unwrap();
-    let message = Message { aggregate: "job/7", topic: "execution.RecordVerdict", payload: b"" };
+    let message = OutboxMessage::new("job/7", "execution.RecordVerdict", "");
     let message = outbox::enqueue_in(&mut tx, &message).await.unwrap().to_string();
     tx.commit().await.unwrap();
     sqlx::query("UPDATE outbox_lane SET parked_at = now(), last_error = 'no such job'")

@@ -1,12 +1,9 @@
 //! What can go wrong with the catalogue.
 
 use db::outbox::OutboxError;
-use rpc::error::{already_exists, internal, invalid, not_found, unavailable};
+use rpc::error::{already_exists, invalid, not_found};
 use tonic::Status;
 use types::ChainName;
-
-/// How long a caller should wait before asking again while the database is away.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
@@ -44,10 +41,8 @@ impl From<CatalogueError> for Status {
             CatalogueError::ContractTaken => {
                 already_exists("CONTRACT_TAKEN", "asset.contract_address", error.to_string())
             }
-            CatalogueError::Database(_) | CatalogueError::Outbox(_) if error.retry() => {
-                unavailable(rpc::error::reason::DEPENDENCY_UNAVAILABLE, "database unavailable", RETRY_AFTER)
-            }
-            CatalogueError::Database(_) | CatalogueError::Outbox(_) => internal(&error),
+            CatalogueError::Database(source) => service::database_status(&error, db::classify(source)),
+            CatalogueError::Outbox(source) => service::database_status(&error, source.fault()),
         }
     }
 }

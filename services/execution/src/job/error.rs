@@ -60,7 +60,7 @@ impl JobError {
     }
 }
 
-impl db::GroupError for JobError {
+impl db::BatchError for JobError {
     fn retry(&self) -> bool {
         JobError::retry(self)
     }
@@ -86,13 +86,10 @@ impl From<JobError> for Status {
             JobError::Illegal(_) => failed_precondition("ILLEGAL_TRANSITION", error.to_string()),
             JobError::Conflict => rpc::error::aborted(reason::CONFLICT, error.to_string()),
             JobError::Unavailable => unavailable(reason::DEPENDENCY_UNAVAILABLE, error.to_string(), LATER),
-            JobError::Document(_) | JobError::Database(_) | JobError::Queue(_) | JobError::Outbox(_) => {
-                if error.retry() {
-                    unavailable(reason::DEPENDENCY_UNAVAILABLE, "database unavailable", LATER)
-                } else {
-                    internal(&error)
-                }
-            }
+            JobError::Document(_) => internal(&error),
+            JobError::Database(source) => service::database_status(&error, db::classify(source)),
+            JobError::Queue(source) => service::database_status(&error, source.fault()),
+            JobError::Outbox(source) => service::database_status(&error, source.fault()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chain::ChainError;
-use rpc::error::{already_exists, internal, invalid, not_found, reason, unavailable};
+use rpc::error::{already_exists, invalid, not_found, reason, unavailable};
 use tonic::Status;
 use types::ChainName;
 
@@ -44,7 +44,7 @@ impl WalletError {
             | Self::KeyFixed
             | Self::KeyTaken => false,
             Self::Chain(source) => source.is_transient(),
-            Self::Chains(source) => source.retry(),
+            Self::Chains(source) => source.fault().is_transient(),
             Self::Catalogue(source) => source.retry(),
             Self::Database(source) => db::classify(source).is_transient(),
             Self::Queue(source) => source.is_transient(),
@@ -69,10 +69,9 @@ impl From<WalletError> for Status {
             WalletError::Chain(_) => {
                 unavailable(reason::DEPENDENCY_UNAVAILABLE, "the chain's nodes do not answer", LATER)
             }
-            WalletError::Chains(_) | WalletError::Database(_) | WalletError::Queue(_) if error.retry() => {
-                unavailable(reason::DEPENDENCY_UNAVAILABLE, "database unavailable", LATER)
-            }
-            WalletError::Chains(_) | WalletError::Database(_) | WalletError::Queue(_) => internal(&error),
+            WalletError::Chains(ref source) => service::database_status(&error, source.fault()),
+            WalletError::Database(ref source) => service::database_status(&error, db::classify(source)),
+            WalletError::Queue(ref source) => service::database_status(&error, source.fault()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use db::outbox::{self, Message};
+use db::outbox::{self, OutboxMessage};
 use execution::Execution;
 use service::Service as _;
 
@@ -28,7 +28,7 @@ async fn an_operator_finds_a_message_that_was_given_up_and_sets_it_going() {
     assert!(execution(&file, &["outbox-list"]).stdout.is_empty());
 
     let mut tx = db::begin(&pool).await.unwrap();
-    let message = Message { aggregate: "job/7", topic: "confirmation.PutWatch", payload: b"" };
+    let message = OutboxMessage::new("job/7", "confirmation.PutWatch", "");
     let message = outbox::enqueue_in(&mut tx, &message).await.unwrap().to_string();
     tx.commit().await.unwrap();
     let refused = execution(&file, &["outbox-requeue", &message]);

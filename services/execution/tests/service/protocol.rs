@@ -156,7 +156,7 @@ async fn many_workers_at_once_pay_everybody_once() {
     let workers: Vec<_> = (0..4)
         .map(|_| {
             let mut worker = world.worker_with(std::sync::Arc::clone(&small));
-            tokio::spawn(async move { while worker.tick().await.unwrap() == worker::Ticked::Worked {} })
+            tokio::spawn(async move { while worker.tick().await.unwrap() == worker::TickOutcome::Worked {} })
         })
         .collect();
     for worker in workers {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use worker::{Checkpoints, Ticked};
+use worker::{Checkpoints, TickOutcome};
 
 use super::fault::{Fatal, Fault};
 use super::gathered::Gathered;
@@ -448,13 +448,13 @@ impl Collector {
 impl worker::Tick for Collector {
     type Error = Fatal;
 
-    async fn tick(&mut self) -> Result<Ticked, Fatal> {
+    async fn tick(&mut self) -> Result<TickOutcome, Fatal> {
         Ok(match self.collect().await? {
-            Collected::Done { .. } => Ticked::Worked,
-            Collected::Idle => Ticked::Idle { next: Some(self.pause()) },
+            Collected::Done { .. } => TickOutcome::Worked,
+            Collected::Idle => TickOutcome::Idle { next: Some(self.pause()) },
             // A range that was given back is due again soon, and its pause is in the store.
-            Collected::Failed => Ticked::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
-            Collected::Missed => Ticked::Idle { next: Some(self.pause().min(HEAD_AGE)) },
+            Collected::Failed => TickOutcome::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
+            Collected::Missed => TickOutcome::Idle { next: Some(self.pause().min(HEAD_AGE)) },
         })
     }
 }

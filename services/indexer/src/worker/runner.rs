@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use worker::{Tick as _, Ticked};
+use worker::{Tick as _, TickOutcome};
 
 use super::collector::{Collector, Reading};
 use super::fault::Fatal;
@@ -64,8 +64,8 @@ pub(super) async fn run(
 async fn slot_loop(mut collector: Collector, stop: CancellationToken) -> Result<(), Fatal> {
     while !stop.is_cancelled() {
         match collector.tick().await? {
-            Ticked::Worked => {}
-            Ticked::Idle { next } => {
+            TickOutcome::Worked => {}
+            TickOutcome::Idle { next } => {
                 let pause = next.unwrap_or_else(|| collector.pause());
                 stop.run_until_cancelled(tokio::time::sleep(pause)).await;
             }

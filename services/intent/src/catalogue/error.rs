@@ -22,7 +22,7 @@ impl CatalogueError {
 impl From<CatalogueError> for tonic::Status {
     fn from(error: CatalogueError) -> Self {
         match &error {
-            CatalogueError::Database(source) => crate::fault::status(&error, db::classify(source)),
+            CatalogueError::Database(source) => service::database_status(&error, db::classify(source)),
             CatalogueError::Corrupt(_) => rpc::error::internal(&error),
         }
     }

@@ -40,7 +40,7 @@ impl From<LimitError> for tonic::Status {
             LimitError::AssetUnknown { .. } => {
                 rpc::error::failed_precondition(crate::reason::ASSET_UNKNOWN, error.to_string())
             }
-            LimitError::Database(ref source) => crate::fault::status(&error, db::classify(source)),
+            LimitError::Database(ref source) => service::database_status(&error, db::classify(source)),
             LimitError::Catalogue(source) => source.into(),
             LimitError::Corrupt(_) => rpc::error::internal(&error),
         }

@@ -40,7 +40,7 @@ impl From<PolicyError> for tonic::Status {
             PolicyError::AssetUnknown { .. } => {
                 rpc::error::failed_precondition(crate::reason::ASSET_UNKNOWN, error.to_string())
             }
-            PolicyError::Database(ref source) => crate::fault::status(&error, db::classify(source)),
+            PolicyError::Database(ref source) => service::database_status(&error, db::classify(source)),
             PolicyError::Catalogue(source) => source.into(),
             PolicyError::Corrupt(_) => rpc::error::internal(&error),
         }

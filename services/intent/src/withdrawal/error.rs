@@ -106,9 +106,9 @@ impl From<WithdrawalError> for Status {
                 rpc::error::permission_denied(reason::NOT_THE_REQUESTER, text)
             }
             WithdrawalError::Conflict(_) => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
-            WithdrawalError::Database(ref source) => crate::fault::status(&error, db::classify(source)),
+            WithdrawalError::Database(ref source) => service::database_status(&error, db::classify(source)),
             WithdrawalError::Outbox(db::outbox::OutboxError::Database(ref source)) => {
-                crate::fault::status(&error, db::classify(source))
+                service::database_status(&error, db::classify(source))
             }
             WithdrawalError::Catalogue(source) => source.into(),
             WithdrawalError::Policy(source) => source.into(),

@@ -3,7 +3,7 @@
 //! Owns their topics and contents. A message is written in the transaction of the change it tells of, and names the withdrawal
 //! as its aggregate, so that everything about one withdrawal arrives in order.
 
-use db::outbox::{self, Message, Traced};
+use db::outbox::{self, OutboxMessage};
 use proto::execution::v1::{
     ApprovalProof, EnqueueWithdrawalRequest, ImportJobRequest, RenewApprovalsRequest,
 };
@@ -40,8 +40,8 @@ impl Parcel {
         self.topic == ENQUEUE
     }
 
-    fn message(&self) -> Message<'_> {
-        Message { aggregate: &self.aggregate, topic: self.topic, payload: &self.payload }
+    fn message(&self) -> OutboxMessage {
+        OutboxMessage::new(self.aggregate.as_str(), self.topic, self.payload.as_slice())
     }
 }
 
@@ -108,10 +108,8 @@ pub async fn write_many_in(
     tx: &mut PgConnection,
     parcels: &[(Parcel, TraceContext)],
 ) -> Result<(), WithdrawalError> {
-    let traced: Vec<Traced<'_>> = parcels
-        .iter()
-        .map(|(parcel, trace)| Traced { message: parcel.message(), trace: Some(trace) })
-        .collect();
-    outbox::enqueue_many_in(tx, &traced).await?;
+    let messages: Vec<OutboxMessage> =
+        parcels.iter().map(|(parcel, trace)| parcel.message().in_trace(trace.clone())).collect();
+    outbox::enqueue_many_in(tx, &messages).await?;
     Ok(())
 }

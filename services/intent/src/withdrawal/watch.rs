@@ -76,7 +76,7 @@ impl Hub {
             match self.tick().await {
                 Ok(0) => {
                     // Writers need not notify while nobody watches.
-                    sleeper.awake();
+                    sleeper.found_work();
                     self.registry.joined.notified().await;
                 }
                 Ok(_) => {

@@ -9,10 +9,9 @@
 //! the refusal is gone from it.
 
 use db::outbox::{Deliver, Delivery, DeliveryError};
-use prost::Message;
+use proto::execution::v1 as execution_pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
-use proto::execution::v1::{EnqueueWithdrawalRequest, ImportJobRequest, RenewApprovalsRequest};
-use tonic::{Code, Status};
+use service::delivery::{deliver, deliver_or_park, unknown_topic};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -37,19 +36,29 @@ impl ToExecution {
     async fn call(&self, delivery: &Delivery) -> Result<(), DeliveryError> {
         let mut client = self.client.clone();
         let job_id = match delivery.topic.as_str() {
+            // Execution signs nothing before it accepts these two, and the request shows the refusal.
             handover::ENQUEUE => {
-                let message: EnqueueWithdrawalRequest = decode(delivery)?;
-                client.enqueue_withdrawal(message).await.map_err(judge)?.into_inner().job_id
-            }
-            handover::RENEW => {
-                let message: RenewApprovalsRequest = decode(delivery)?;
-                client.renew_approvals(message).await.map_err(judge)?.into_inner().job_id
+                deliver_or_park(delivery, |request: execution_pb::EnqueueWithdrawalRequest| async move {
+                    client.enqueue_withdrawal(request).await
+                })
+                .await?
+                .job_id
             }
             handover::IMPORT => {
-                let message: ImportJobRequest = decode(delivery)?;
-                client.import_job(message).await.map_err(judge)?.into_inner().job_id
+                deliver_or_park(delivery, |request: execution_pb::ImportJobRequest| async move {
+                    client.import_job(request).await
+                })
+                .await?
+                .job_id
             }
-            other => return Err(DeliveryError::Permanent(format!("no receiver for the topic {other}"))),
+            handover::RENEW => {
+                deliver(delivery, |request: execution_pb::RenewApprovalsRequest| async move {
+                    client.renew_approvals(request).await
+                })
+                .await?
+                .job_id
+            }
+            _ => return Err(unknown_topic(delivery)),
         };
         tracing::info!(withdrawal_id = %delivery.aggregate, job_id, topic = %delivery.topic, "handed to execution");
         Ok(())
@@ -98,51 +107,5 @@ pub async fn reachable(client: rpc::Client) -> Result<(), String> {
     match answer.into_inner().status() {
         ServingStatus::Serving => Ok(()),
         other => Err(format!("execution says {}", other.as_str_name())),
-    }
-}
-
-fn decode<M: Message + Default>(delivery: &Delivery) -> Result<M, DeliveryError> {
-    M::decode(delivery.payload.as_slice())
-        .map_err(|error| DeliveryError::Permanent(format!("the message cannot be read: {error}")))
-}
-
-/// Whether asking again can help. A refusal of *us* (wrong key, missing role, an older server) is for the operator to mend and
-/// no fault of the message, so it is tried again; a refusal of the *message* is final.
-fn judge(status: Status) -> DeliveryError {
-    let text = format!("{:?}: {}", status.code(), status.message());
-    match status.code() {
-        Code::InvalidArgument
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::FailedPrecondition
-        | Code::OutOfRange
-        | Code::DataLoss => DeliveryError::Permanent(text),
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::DeadlineExceeded
-        | Code::PermissionDenied
-        | Code::ResourceExhausted
-        | Code::Aborted
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::Unavailable
-        | Code::Unauthenticated => DeliveryError::Transient(text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_of_the_message_are_final_and_all_else_is_tried_again() {
-        assert!(matches!(judge(Status::invalid_argument("x")), DeliveryError::Permanent(_)));
-        assert!(matches!(judge(Status::failed_precondition("x")), DeliveryError::Permanent(_)));
-        assert!(matches!(judge(Status::already_exists("x")), DeliveryError::Permanent(_)));
-        for transient in [Status::unavailable("x"), Status::deadline_exceeded("x"), Status::internal("x")] {
-            assert!(matches!(judge(transient), DeliveryError::Transient(_)));
-        }
-        assert!(matches!(judge(Status::unauthenticated("x")), DeliveryError::Transient(_)));
     }
 }

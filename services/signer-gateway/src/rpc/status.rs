@@ -26,7 +26,7 @@ pub(super) fn signing(error: SigningError) -> Status {
         SigningError::Sealed => sealed(),
         SigningError::UnknownGroup(id) => wire::not_found("wallet group", id),
         SigningError::Key(source) => wire::invalid("derivation_index", source.to_string()),
-        SigningError::Ledger(source) => database(&source, &SigningError::LedgerUnavailable),
+        SigningError::Ledger(source) => database(&source, &source),
         SigningError::LedgerUnavailable => away("the ledger could not commit; ask again with the same key"),
         SigningError::Overloaded => {
             wire::resource_exhausted(wire::reason::OVERLOADED, "too many signing requests are waiting", SOON)
@@ -137,9 +137,5 @@ fn away(text: &str) -> Status {
 }
 
 fn database(source: &sqlx::Error, error: &(dyn std::error::Error + 'static)) -> Status {
-    if db::classify(source).is_transient() {
-        return away("the signer's database is away; ask again with the same key");
-    }
-    tracing::error!(error = %wire::chain(source), "database fault");
-    wire::internal(error)
+    service::database_status(error, db::classify(source))
 }

@@ -15,7 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use worker::redis::{Redis, RedisError};
-use worker::{Command, Order as Told, WorkerId};
+use worker::{Command, CommandKind as Told, WorkerId};
 
 use super::Fleet;
 use super::leadership::{Leadership, Me, Tried};

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use worker::{Command, Order as Told, WorkerId};
+use worker::{Command, CommandKind as Told, WorkerId};
 
 use super::leadership::Tried;
 use super::member::{Member, Phase, Why};

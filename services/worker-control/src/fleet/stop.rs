@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use worker::{Command, Order as Told};
+use worker::{Command, CommandKind as Told};
 
 use super::member::{Phase, Why};
 use super::orchestrator::{Orchestrator, OrchestratorError};

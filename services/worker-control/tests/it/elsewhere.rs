@@ -6,7 +6,7 @@ use proto::workercontrol::v1 as wire;
 use proto::workercontrol::v1::WorkerStatus;
 use testkit::wait_for;
 use worker::redis::{Redis, RedisConfig, Subscription};
-use worker::{Command, Order, WorkerId};
+use worker::{Command, CommandKind, WorkerId};
 
 use crate::place::{PATIENCE, Place, Process, alive, signal};
 
@@ -80,7 +80,7 @@ async fn one_that_runs_on_another_machine_is_told_to_stop_for_as_long_as_it_is_h
     let first = place.start("first").await;
     is_put_off(&first, "a").await;
     // Said once, it would be lost on one that is cut off at that moment, and that would then run for ever.
-    let stop = Command::to(Order::Shutdown, &id).message();
+    let stop = Command::to(CommandKind::Shutdown, &id).message();
     said(&mut channel, &stop).await;
     said(&mut channel, &stop).await;
     // A stop means that one too.
