@@ -3,6 +3,7 @@
 mod catalogue;
 mod consolidation;
 mod execution;
+mod show;
 mod wallet;
 
 use proto::execution::v1::catalogue_service_server::CatalogueServiceServer;

@@ -1,7 +1,9 @@
 //! Delivers the messages of execution: watches and chains to confirmation, progress and the catalogue to intent.
 
 use db::outbox::{Deliver, Delivery, DeliveryError};
+use proto::confirmation::v1 as confirmation_pb;
 use proto::confirmation::v1::confirmation_service_client::ConfirmationServiceClient;
+use proto::intent::v1 as intent_pb;
 use proto::intent::v1::progress_service_client::ProgressServiceClient;
 use service::delivery::{deliver, unknown_topic};
 
@@ -29,17 +31,21 @@ impl Deliver for MessageDelivery {
         let (mut confirmation, mut intent) = (self.confirmation.clone(), self.intent.clone());
         match delivery.topic.as_str() {
             PUT_WATCH => {
-                deliver(delivery, |request| async move { confirmation.put_watch(request).await }).await.map(drop)
+                let call = |it: confirmation_pb::PutWatchRequest| async move { confirmation.put_watch(it).await };
+                deliver(delivery, call).await.map(drop)
             }
             PUT_CHAIN => {
-                deliver(delivery, |request| async move { confirmation.put_chain(request).await }).await.map(drop)
+                let call = |it: confirmation_pb::PutChainRequest| async move { confirmation.put_chain(it).await };
+                deliver(delivery, call).await.map(drop)
             }
             PUT_CATALOGUE_ENTRY => {
-                let call = |request| async move { intent.put_catalogue_entry(request).await };
+                let call =
+                    |it: intent_pb::PutCatalogueEntryRequest| async move { intent.put_catalogue_entry(it).await };
                 deliver(delivery, call).await.map(drop)
             }
             RECORD_PROGRESS => {
-                deliver(delivery, |request| async move { intent.record_progress(request).await }).await.map(drop)
+                let call = |it: intent_pb::RecordProgressRequest| async move { intent.record_progress(it).await };
+                deliver(delivery, call).await.map(drop)
             }
             _ => Err(unknown_topic(delivery)),
         }

@@ -37,7 +37,7 @@ fn renewal(withdrawal: WithdrawalId, revision: u64) -> Renewal {
 }
 
 fn is_blocked(state: &State) -> bool {
-    matches!(state, State::Pending { blocked: Some(why) } if why.contains("must be renewed"))
+    matches!(state, State::Pending { blocked: Some(why), .. } if why.contains("must be renewed"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn expired_approvals_hold_one_payment_up_in_sight_and_renewed_ones_let_it_
     assert!(is_blocked(&job.state), "{job:#?}");
     assert_eq!((job.tries, job.nonce), (0, None), "no try, and no nonce waits with it");
     assert_eq!(attempts.len(), 1);
-    let told = world.told("intent.RecordProgress").await;
+    let told = world.messages("intent.RecordProgress").await;
     let last = intent::RecordProgressRequest::decode(told.last().unwrap().as_slice()).unwrap();
     assert!(matches!(last.progress, Some(Progress::Blocked(it)) if it.reason.contains("must be renewed")));
     // Others go on, with the nonce it had.
@@ -65,7 +65,7 @@ async fn expired_approvals_hold_one_payment_up_in_sight_and_renewed_ones_let_it_
     assert_eq!((job.blocked, job.tries), (None, 0));
     assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 2);
-    let told = world.told("intent.RecordProgress").await;
+    let told = world.messages("intent.RecordProgress").await;
     let unblocked = told.iter().any(|told| {
         let told = intent::RecordProgressRequest::decode(told.as_slice()).unwrap();
         told.withdrawal_id == withdrawal.to_string() && matches!(told.progress, Some(Progress::Unblocked(_)))

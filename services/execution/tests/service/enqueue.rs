@@ -23,7 +23,7 @@ async fn twenty_parallel_calls_for_one_withdrawal_make_one_job() {
     assert_eq!(jobs, 1);
     let wallet = world.wallets.list(Some(&bsc()), None).await.unwrap().pop().unwrap();
     assert_eq!(wallet.holdings[0].reserved, ether(1), "reserved once");
-    assert_eq!(world.told("intent.RecordProgress").await.len(), 1, "told once");
+    assert_eq!(world.messages("intent.RecordProgress").await.len(), 1, "told once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn wallets_take_turns_and_are_never_promised_more_than_they_hold() {
             Some(_) => panic!("an unknown wallet"),
             None => {
                 waiting += 1;
-                let State::Pending { blocked: Some(reason) } = job.state else { panic!("not blocked") };
+                let State::Pending { blocked: Some(reason), .. } = job.state else { panic!("not blocked") };
                 assert_eq!(reason, "no hot wallet with 0.000000000000000001 BNB on bsc");
             }
         }

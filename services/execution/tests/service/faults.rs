@@ -1,6 +1,6 @@
 //! What goes wrong outside: the signer, the nodes, the money.
 
-use execution::job::{AttemptKind, State};
+use execution::job::State;
 use execution::worker::resend::ResendWorker;
 use testkit::{FaultProxy, Mining, Rule, Upset};
 use worker::Tick as _;
@@ -34,7 +34,7 @@ async fn a_signer_that_is_away_binds_no_further_nonces() {
     assert!(world.job(first).await.0.nonce.is_some(), "the batch it hit keeps its nonce");
     let (waiting, attempts) = world.job(second).await;
     assert!(waiting.nonce.is_none() && attempts.is_empty());
-    assert!(matches!(waiting.state, State::Pending { blocked: Some(_) }));
+    assert!(matches!(waiting.state, State::Pending { blocked: Some(_), .. }));
     world.signer.always(None);
     world.work_until(first, "confirming").await;
     world.work_until(second, "confirming").await;
@@ -59,9 +59,9 @@ async fn a_refused_payment_is_cancelled_at_its_nonce_and_not_called_failed_befor
     world.signer.script([Script::Refuse("APPROVALS_SIGNATURE")]);
     let (id, to) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
-    assert!(job.cancel_reason.is_some());
+    assert!(job.state.closing().is_some());
     let (_, attempts) = world.job(id).await;
-    assert_eq!(attempts.last().unwrap().kind, AttemptKind::Cancel);
+    assert!(attempts.last().unwrap().action.is_cancellation());
     assert!(payments_to(&world.anvil, &to).await.is_empty());
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 1, "the nonce is closed");
 }
@@ -103,7 +103,7 @@ async fn bytes_that_pay_somebody_else_are_never_sent() {
     world.signer.script([Script::Betray]);
     let (id, _) = world.pay_somebody().await;
     let job = world.work_until(id, "parked").await;
-    let State::Parked { reason } = job.state else { panic!("not parked") };
+    let State::Parked { reason, .. } = job.state else { panic!("not parked") };
     assert!(reason.contains("not what was asked for"), "{reason}");
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 0);
     let (_, attempts) = world.job(id).await;
@@ -160,7 +160,7 @@ async fn a_node_that_is_down_costs_no_try_and_no_nonce() {
     proxy.refuse().await;
     world.worker().tick().await.unwrap();
     let (waiting, attempts) = world.job(id).await;
-    assert!(matches!(waiting.state, State::Pending { blocked: Some(_) }), "{waiting:#?}");
+    assert!(matches!(waiting.state, State::Pending { blocked: Some(_), .. }), "{waiting:#?}");
     assert!(waiting.tries == 0 && waiting.nonce.is_none() && attempts.is_empty());
     proxy.pass().await;
     let paid = world.work_until(id, "confirming").await;
@@ -181,7 +181,7 @@ async fn a_wallet_without_gas_holds_the_queue_without_taking_a_nonce() {
     let id = world.jobs.enqueue(new).await.unwrap();
     world.worker().tick().await.unwrap();
     let (waiting, _) = world.job(id).await;
-    assert!(matches!(waiting.state, State::Pending { blocked: Some(_) }), "{waiting:#?}");
+    assert!(matches!(waiting.state, State::Pending { blocked: Some(_), .. }), "{waiting:#?}");
     assert!(waiting.nonce.is_none() && waiting.tries == 0);
     let funded = format!("{:#x}", ether(100).to_u128().unwrap());
     world.anvil.call("anvil_setBalance", serde_json::json!([KEYS[0].1, funded])).await;
@@ -206,7 +206,7 @@ async fn a_wallet_whose_tokens_are_gone_holds_its_payments_without_a_try_and_goe
         sqlx::query("UPDATE job_ready SET due_at = now()").execute(&world.pool).await.unwrap();
         worker.tick().await.unwrap();
         let (waiting, attempts) = world.job(id).await;
-        assert!(matches!(waiting.state, State::Pending { blocked: Some(_) }), "{waiting:#?}");
+        assert!(matches!(waiting.state, State::Pending { blocked: Some(_), .. }), "{waiting:#?}");
         assert!(waiting.tries == 0 && waiting.nonce.is_none() && attempts.is_empty(), "{waiting:#?}");
     }
     chain::mint(&world.anvil, &contract, KEYS[0].1, 500_000).await;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use chrono::Utc;
-use execution::job::{AttemptKind, Evidence, Finding, State, Verdict, VoidProof};
+use execution::job::State;
 use execution::worker::lanes::LaneWorker;
 use execution::worker::resend::ResendWorker;
 use testkit::Mining;
 use uuid::Uuid;
 use worker::Tick as _;
 
+use crate::findings::void;
 use crate::chain::{foreign_send, mined_nonce, payments_to};
 use crate::signer::KEYS;
 use crate::world::{World, bsc};
@@ -61,18 +61,7 @@ async fn a_gap_that_nobody_holds_is_closed_by_a_filler() {
     let filler: Uuid =
         sqlx::query_scalar("SELECT id FROM jobs WHERE filler").fetch_one(&world.pool).await.unwrap();
     let (job, attempts) = world.job(filler.into()).await;
-    assert_eq!((job.state.name(), attempts[0].kind), ("confirming", AttemptKind::Cancel));
-}
-
-fn void(job: types::JobId, hash: types::TxHash) -> Verdict {
-    Verdict {
-        id: Uuid::now_v7(),
-        job,
-        at: Utc::now(),
-        finding: Finding::Void { reason: "a foreign transaction is final at the nonce".to_owned() },
-        evidence: Evidence::Void(vec![hash]),
-        proof: Some(VoidProof { tx_hashes: vec![hash], signature: "cd".repeat(64), attested_at: Utc::now() }),
-    }
+    assert_eq!((job.state.name(), attempts[0].action.name()), ("confirming", "cancel"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,14 +70,14 @@ async fn a_foreign_transaction_at_our_nonce_halts_the_lane_until_a_person_looks(
     world.hot_wallet(0).await;
     let (id, to) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
-    world.jobs.record_verdict(&void(id, job.tx_hash.unwrap())).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![job.tx_hash.unwrap()])).await.unwrap();
     let lane = world.jobs.lanes(None).await.unwrap().pop().unwrap();
     assert!(lane.halted_reason.is_some());
     world.worker().tick().await.unwrap();
     // The pool still has the bytes that were called void; here nothing foreign was really mined.
     let mut worker = world.worker();
     let held_up =
-        |state: &State| matches!(state, State::Pending { blocked: Some(why) } if why.contains("halted"));
+        |state: &State| matches!(state, State::Pending { blocked: Some(why), .. } if why.contains("halted"));
     let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
     while !held_up(&world.job(id).await.0.state) {
         assert!(tokio::time::Instant::now() < deadline, "the halted lane holds nothing up");

@@ -7,6 +7,7 @@ mod chain;
 mod commands;
 mod enqueue;
 mod faults;
+mod findings;
 mod lanes;
 mod nodes;
 mod protocol;

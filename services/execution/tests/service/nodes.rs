@@ -134,7 +134,7 @@ async fn a_new_lane_waits_until_enough_nodes_say_where_it_begins() {
     world.worker().tick().await.unwrap();
     let (waiting, attempts) = world.job(id).await;
     let blocked =
-        matches!(&waiting.state, State::Pending { blocked: Some(why) } if why.contains("too few nodes"));
+        matches!(&waiting.state, State::Pending { blocked: Some(why), .. } if why.contains("too few nodes"));
     assert!(blocked && attempts.is_empty(), "{waiting:#?}");
     second.pass().await;
     world.work_until(id, "confirming").await;
@@ -196,7 +196,7 @@ async fn wait_once_more(world: &World, id: JobId) {
 
 /// Why intent was told that payments wait, in order.
 async fn told_blocked(world: &World) -> Vec<String> {
-    let told = world.told("intent.RecordProgress").await;
+    let told = world.messages("intent.RecordProgress").await;
     let decoded = told.iter().map(|told| intent::RecordProgressRequest::decode(told.as_slice()).unwrap());
     let blocked = decoded.filter_map(|request| match request.progress {
         Some(Progress::Blocked(blocked)) => Some(blocked.reason),

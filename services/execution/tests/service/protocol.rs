@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use execution::job::{AttemptKind, AttemptStatus};
+use execution::job::AttemptStatus;
+use payment::{GasFee, Price};
 use prost::Message as _;
 use testkit::Mining;
 use types::RawAmount;
@@ -23,7 +24,7 @@ async fn a_withdrawal_is_paid_watched_and_confirming() {
     assert_eq!(attempts.len(), 1);
     assert_eq!((attempts[0].status, attempts[0].sends), (AttemptStatus::Broadcast, 1));
     assert_eq!(attempts[0].tx_hash, job.tx_hash);
-    let watches = world.told("confirmation.PutWatch").await;
+    let watches = world.messages("confirmation.PutWatch").await;
     let watch = proto::confirmation::v1::PutWatchRequest::decode(watches[0].as_slice()).unwrap();
     assert_eq!(watch.job_id, id.to_string());
     assert_eq!(watch.transactions[0].tx_hash, job.tx_hash.unwrap().to_string());
@@ -45,7 +46,7 @@ async fn a_token_and_a_legacy_price_work_the_same() {
     world.work_until(id, "confirming").await;
     assert_eq!(token_balance(&world.anvil, &contract, &to).await, 250_000);
     let (_, attempts) = world.job(id).await;
-    assert_eq!(attempts[0].fee.unwrap().max_priority_fee_per_gas, None);
+    assert!(matches!(attempts[0].price, Some(Price::Gas { fee: GasFee::Legacy { .. }, .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +92,7 @@ async fn after_a_crash_at_any_step_another_worker_pays_exactly_once() {
         assert_eq!(world.signer.signatures(), 1, "{step}: one signature");
         let (_, attempts) = world.job(id).await;
         assert_eq!(attempts.len(), 1, "{step}: one attempt");
-        assert_eq!(attempts[0].kind, AttemptKind::Pay);
+        assert_eq!(attempts[0].action.name(), "pay");
     }
 }
 

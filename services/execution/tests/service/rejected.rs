@@ -3,18 +3,17 @@
 
 use std::time::Duration;
 
-use chrono::Utc;
-use execution::job::{
-    AttemptKind, AttemptStatus, Evidence, Finding, Job, Receipt, State, Verdict, VoidProof,
-};
+use execution::job::{Attempt, AttemptStatus, Job, State};
 use execution::worker::WorkerConfig;
 use execution::worker::resend::ResendWorker;
+use payment::{Price, Verdict};
 use testkit::{FaultProxy, Mining, Rule, Upset};
 use types::JobId;
 use uuid::Uuid;
 use worker::Tick as _;
 
 use crate::chain::{self, mined_nonce, payments_to};
+use crate::findings;
 use crate::signer::{KEYS, Script};
 use crate::world::{LIMIT, World, bsc, worker_config};
 
@@ -69,20 +68,18 @@ async fn work_until_mined(world: &World, count: u64) {
     }
 }
 
-/// What confirmation says once the newest cancellation is final; `proven` with its signature.
+/// What confirmation sends once the newest cancellation is final; `proven` with its signature.
 async fn cancelled(world: &World, id: JobId, proven: bool) -> Verdict {
     let (_, attempts) = world.job(id).await;
-    let closing = attempts.iter().rfind(|attempt| attempt.kind == AttemptKind::Cancel).unwrap();
-    let tx_hash = closing.tx_hash.unwrap();
+    let closing = attempts.iter().rfind(|attempt| attempt.action.is_cancellation()).unwrap();
     let tx_hashes = attempts.iter().filter_map(|attempt| attempt.tx_hash).collect();
-    let receipt = Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000, fee: None };
-    Verdict {
-        id: Uuid::now_v7(),
-        job: id,
-        at: Utc::now(),
-        finding: Finding::Cancelled,
-        evidence: Evidence::Receipt(receipt),
-        proof: proven.then(|| VoidProof { tx_hashes, signature: "ef".repeat(64), attested_at: Utc::now() }),
+    findings::cancelled(id, closing.tx_hash.unwrap(), proven.then(|| findings::proof(tx_hashes)))
+}
+
+fn gas(attempt: &Attempt) -> (u64, u128) {
+    match attempt.price {
+        Some(Price::Gas { limit, fee }) => (limit, fee.ceiling()),
+        other => panic!("{other:?} is no price of gas"),
     }
 }
 
@@ -103,8 +100,7 @@ async fn bytes_that_every_node_refuses_are_replaced_at_the_same_nonce() {
         assert_eq!((job.state.name(), job.tries), ("confirming", 0), "{message}");
         assert_eq!(attempts.len(), 2, "{message}");
         assert_eq!(attempts[0].nonce, attempts[1].nonce, "{message}");
-        let (before, after) = (attempts[0].fee.unwrap(), attempts[1].fee.unwrap());
-        assert!(after.max_fee_per_gas > before.max_fee_per_gas, "{message}: the guard wants more");
+        assert!(gas(&attempts[1]).1 > gas(&attempts[0]).1, "{message}: the guard demands more");
         assert_eq!(payments_to(&world.anvil, &to).await.len(), 1, "{message}");
     }
 }
@@ -116,7 +112,7 @@ async fn a_gas_limit_that_is_refused_is_not_offered_again() {
     let (id, to) = world.pay_somebody().await;
     work_until_paid(&world, &to, GAS).await;
     let (_, attempts) = world.job(id).await;
-    let limits: Vec<u64> = attempts.iter().map(|attempt| attempt.fee.unwrap().gas_limit).collect();
+    let limits: Vec<u64> = attempts.iter().map(|attempt| gas(attempt).0).collect();
     assert!(limits[1] > limits[0], "{limits:?}");
 }
 
@@ -148,13 +144,13 @@ async fn what_no_node_ever_takes_is_closed_at_its_nonce_and_paid_at_another_afte
     let (world, proxy) = behind_proxy().await;
     refuse(&proxy, GAS, 3);
     let (id, to) = world.pay_somebody().await;
-    work_until(&world, id, "never closed", |job| job.cancel_reason.is_some()).await;
+    work_until(&world, id, "never closed", |job| job.state.closing().is_some()).await;
     work_until_mined(&world, 1).await;
     let (job, attempts) = world.job(id).await;
     assert_eq!((job.state.name(), job.tries), ("confirming", 0), "nothing is decided before the verdict");
     assert!(attempts.iter().all(|attempt| attempt.nonce == Some(0)), "no other nonce before finality");
-    let kinds: Vec<AttemptKind> = attempts.iter().map(|attempt| attempt.kind).collect();
-    assert_eq!(kinds, [AttemptKind::Pay, AttemptKind::Pay, AttemptKind::Pay, AttemptKind::Cancel]);
+    let actions: Vec<&str> = attempts.iter().map(|attempt| attempt.action.name()).collect();
+    assert_eq!(actions, ["pay", "pay", "pay", "cancel"]);
     assert!(payments_to(&world.anvil, &to).await.is_empty());
     let verdict = cancelled(&world, id, true).await;
     for _ in 0..2 {
@@ -202,7 +198,7 @@ async fn when_not_even_the_cancellation_is_taken_the_job_is_parked_with_its_nonc
     refuse(&proxy, "sender is in the black list", 1_000);
     let (id, to) = world.pay_somebody().await;
     let job = work_until(&world, id, "never parked", |job| job.state.name() == "parked").await;
-    let State::Parked { reason } = &job.state else { panic!("not parked") };
+    let State::Parked { reason, .. } = &job.state else { panic!("not parked") };
     assert!(reason.contains("black list"), "{reason}");
     assert_eq!(job.nonce, Some(0), "something signed may land at it");
     let (_, attempts) = world.job(id).await;
@@ -234,22 +230,13 @@ async fn a_payment_that_lands_during_the_retreat_is_confirmed_and_not_paid_again
     let (world, proxy) = behind_proxy().await;
     refuse(&proxy, GAS, 3);
     let (id, to) = world.pay_somebody().await;
-    work_until(&world, id, "never closed", |job| job.cancel_reason.is_some()).await;
+    work_until(&world, id, "never closed", |job| job.state.closing().is_some()).await;
     // One node took the first bytes after all, whatever it said.
     let (_, attempts) = world.job(id).await;
     let raw = format!("0x{}", hex::encode(attempts[0].raw.clone().unwrap()));
     world.anvil.call("eth_sendRawTransaction", serde_json::json!([raw])).await;
     let tx_hash = attempts[0].tx_hash.unwrap();
-    let receipt = Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000, fee: None };
-    let settled = Verdict {
-        id: Uuid::now_v7(),
-        job: id,
-        at: Utc::now(),
-        finding: Finding::Settled { tx_hash },
-        evidence: Evidence::Receipt(receipt),
-        proof: None,
-    };
-    world.jobs.record_verdict(&settled).await.unwrap();
+    world.jobs.record_verdict(&findings::settled(id, tx_hash)).await.unwrap();
     world.worker().tick().await.unwrap();
     let (job, attempts) = world.job(id).await;
     assert_eq!(job.state, State::Confirmed { tx_hash });

@@ -1,40 +1,18 @@
 //! What confirmation says, and what becomes of the job.
 
 use chrono::Utc;
-use execution::job::{
-    AttemptKind, AttemptStatus, Evidence, Finding, ImportedJob, JobError, Receipt, State, Verdict, VoidProof,
-};
+use execution::job::{AfterClosing, AttemptStatus, Exit, ImportedJob, JobError, State};
 use execution::worker::resend::ResendWorker;
+use payment::{Finding, Price};
 use prost::Message as _;
 use testkit::Mining;
 use types::{JobId, TxHash};
-use uuid::Uuid;
 use worker::Tick as _;
 
 use crate::chain::{mined_nonce, payments_to};
+use crate::findings::{cancelled, contradicted, reverted, settled, stuck, verdict, void};
 use crate::signer::KEYS;
 use crate::world::{World, bsc, ether, worker_config};
-
-fn receipt(tx_hash: TxHash) -> Receipt {
-    Receipt { tx_hash, block_number: 1, gas_used: 21_000, gas_price: 1_000_000_000, fee: None }
-}
-
-fn verdict(job: JobId, finding: Finding, evidence: Evidence) -> Verdict {
-    Verdict { id: Uuid::now_v7(), job, at: Utc::now(), finding, evidence, proof: None }
-}
-
-fn settled(job: JobId, tx_hash: TxHash) -> Verdict {
-    verdict(job, Finding::Settled { tx_hash }, Evidence::Receipt(receipt(tx_hash)))
-}
-
-fn reverted(job: JobId, tx_hash: TxHash, value_moved: bool) -> Verdict {
-    let finding = Finding::Reverted { reason: "no transfer log".to_owned(), value_moved };
-    let proof = VoidProof { tx_hashes: vec![tx_hash], signature: "ab".repeat(64), attested_at: Utc::now() };
-    Verdict {
-        proof: (!value_moved).then_some(proof),
-        ..verdict(job, finding, Evidence::Receipt(receipt(tx_hash)))
-    }
-}
 
 async fn reserved(world: &World) -> types::RawAmount {
     world.wallets.list(Some(&bsc()), None).await.unwrap()[0].holdings[0].reserved
@@ -67,9 +45,9 @@ async fn a_verdict_about_somebody_elses_hash_or_job_is_refused() {
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
     world.work_until(id, "confirming").await;
-    let foreign = world.jobs.record_verdict(&settled(id, TxHash([9; 32]))).await;
+    let foreign = world.jobs.record_verdict(&settled(id, TxHash::from([9; 32]))).await;
     assert!(matches!(foreign, Err(JobError::ForeignHash { .. })));
-    let unknown = world.jobs.record_verdict(&settled(JobId::new(), TxHash([9; 32]))).await;
+    let unknown = world.jobs.record_verdict(&settled(JobId::new(), TxHash::from([9; 32]))).await;
     assert!(matches!(unknown, Err(JobError::NoJob(_))));
     assert_eq!(world.job(id).await.0.state.name(), "confirming");
 }
@@ -117,8 +95,7 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
     world.hot_wallet(0).await;
     let (id, to) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
-    let stuck = verdict(id, Finding::Stuck, Evidence::Hash(job.tx_hash));
-    world.jobs.record_verdict(&stuck).await.unwrap();
+    world.jobs.record_verdict(&stuck(id, job.tx_hash.unwrap())).await.unwrap();
     world.worker().tick().await.unwrap();
     let (job, attempts) = world.job(id).await;
     assert_eq!(job.state.name(), "confirming");
@@ -126,7 +103,7 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
     assert_eq!(attempts[0].nonce, attempts[1].nonce);
     let (before, after) = (attempts[0].fee.unwrap(), attempts[1].fee.unwrap());
     assert!(after.max_fee_per_gas * 1000 >= before.max_fee_per_gas * 1125);
-    let watches = world.told("confirmation.PutWatch").await;
+    let watches = world.messages("confirmation.PutWatch").await;
     let last = proto::confirmation::v1::PutWatchRequest::decode(watches.last().unwrap().as_slice()).unwrap();
     assert_eq!(last.transactions.len(), 2);
     world.anvil.mine(1).await;
@@ -140,7 +117,7 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
 
 /// The transactions that confirmation was last asked to watch.
 async fn last_watch(world: &World) -> Vec<String> {
-    let watches = world.told("confirmation.PutWatch").await;
+    let watches = world.messages("confirmation.PutWatch").await;
     let last = proto::confirmation::v1::PutWatchRequest::decode(watches.last().unwrap().as_slice()).unwrap();
     last.transactions.into_iter().map(|transaction| transaction.tx_hash).collect()
 }
@@ -164,7 +141,7 @@ async fn our_own_newest_bytes_are_not_taken_for_somebody_elses() {
         let (id, to) = world.pay_somebody().await;
         let job = world.work_until(id, "confirming").await;
         let first = job.tx_hash.unwrap();
-        world.jobs.record_verdict(&verdict(id, Finding::Stuck, Evidence::Hash(Some(first)))).await.unwrap();
+        world.jobs.record_verdict(&stuck(id, first)).await.unwrap();
         // The worker dies with the dearer bytes sent, and they are mined before confirmation hears of them.
         world.crash_at("execution.after_broadcast", worker_config()).await;
         world.anvil.mine(1).await;
@@ -172,16 +149,13 @@ async fn our_own_newest_bytes_are_not_taken_for_somebody_elses() {
         if give_up {
             world.jobs.cancel(id, "customer asked".to_owned()).await.unwrap();
         }
-        let told = world.told("confirmation.PutWatch").await.len();
-        let reason = "another transaction is final at the nonce".to_owned();
-        let proof = VoidProof { tx_hashes: vec![first], signature: "ab".repeat(64), attested_at: Utc::now() };
-        let void = verdict(id, Finding::Void { reason }, Evidence::Void(vec![first]));
-        world.jobs.record_verdict(&Verdict { proof: Some(proof), ..void }).await.unwrap();
+        let told = world.messages("confirmation.PutWatch").await.len();
+        world.jobs.record_verdict(&void(id, vec![first])).await.unwrap();
         let (job, attempts) = world.job(id).await;
         assert_eq!((job.state.name(), job.nonce), ("confirming", Some(0)), "nothing is decided");
         assert!(attempts.iter().all(|attempt| attempt.status != AttemptStatus::Void), "{attempts:#?}");
         assert!(world.jobs.lanes(None).await.unwrap()[0].halted_reason.is_none(), "nobody else used it");
-        assert_eq!(world.told("confirmation.PutWatch").await.len(), told + 1, "told again");
+        assert_eq!(world.messages("confirmation.PutWatch").await.len(), told + 1, "told again");
         assert_eq!(last_watch(&world).await.len(), 2);
         let paid = attempts[1].tx_hash.unwrap();
         world.jobs.record_verdict(&settled(id, paid)).await.unwrap();
@@ -195,17 +169,10 @@ async fn what_is_contradicted_without_a_transaction_of_ours_is_parked_before_it_
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
     let job = world.work_until(id, "confirming").await;
-    let hashes = vec![job.tx_hash.unwrap()];
-    let proof = VoidProof { tx_hashes: hashes.clone(), signature: "ab".repeat(64), attested_at: Utc::now() };
-    let void = verdict(id, Finding::Void { reason: "used up".to_owned() }, Evidence::Void(hashes));
-    world.jobs.record_verdict(&Verdict { proof: Some(proof), ..void }).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![job.tx_hash.unwrap()])).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "pending");
-    let reason = "the foreign transaction is gone".to_owned();
-    world
-        .jobs
-        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(None)))
-        .await
-        .unwrap();
+    let gone = contradicted(id, None, "the foreign transaction is gone");
+    world.jobs.record_verdict(&gone).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
     // What was called void may come back: a person's word must not make a second payment of it, nor call it failed.
     assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
@@ -213,19 +180,12 @@ async fn what_is_contradicted_without_a_transaction_of_ours_is_parked_before_it_
     assert_eq!((world.job(id).await.1.len(), world.signer.signatures()), (1, 1));
 }
 
-/// A finding that closes the nonce at which this was signed, with the proof that lets the job go on.
-fn void(job: JobId, tx_hash: TxHash) -> Verdict {
-    let reason = "another transaction is final at the nonce".to_owned();
-    let proof = VoidProof { tx_hashes: vec![tx_hash], signature: "ab".repeat(64), attested_at: Utc::now() };
-    Verdict { proof: Some(proof), ..verdict(job, Finding::Void { reason }, Evidence::Void(vec![tx_hash])) }
-}
-
 /// A job whose first transaction was called void and whose second is on its way.
 async fn on_its_second_nonce(world: &World) -> (JobId, TxHash) {
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
     let first = world.work_until(id, "confirming").await.tx_hash.unwrap();
-    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![first])).await.unwrap();
     world.jobs.resume_lane(&bsc(), KEYS[0].1).await.unwrap();
     world.work_until(id, "confirming").await;
     assert_eq!(world.job(id).await.0.nonce, Some(1));
@@ -238,7 +198,8 @@ async fn what_paid_though_it_was_called_dead_is_never_paid_again_and_its_open_no
     let (id, first) = on_its_second_nonce(&world).await;
     world.jobs.record_verdict(&settled(id, first)).await.unwrap();
     let (job, attempts) = world.job(id).await;
-    assert_eq!((job.state.name(), job.nonce, job.contradicted), ("parked", Some(1), true));
+    assert_eq!((job.state.name(), job.nonce), ("parked", Some(1)));
+    assert!(matches!(job.state, State::Parked { exit: Exit::Close { then: AfterClosing::Park, .. }, .. }));
     // Nobody sends the second payment any more.
     let sends = attempts[1].sends;
     sqlx::query("UPDATE attempts SET last_sent_at = NULL").execute(&world.pool).await.unwrap();
@@ -250,9 +211,8 @@ async fn what_paid_though_it_was_called_dead_is_never_paid_again_and_its_open_no
     world.jobs.cancel(id, "paid already".to_owned()).await.unwrap();
     world.work_until(id, "confirming").await;
     let closing = world.job(id).await.1.pop().unwrap();
-    assert_eq!((closing.kind, closing.nonce), (AttemptKind::Cancel, Some(1)));
-    let closed = receipt(closing.tx_hash.unwrap());
-    world.jobs.record_verdict(&verdict(id, Finding::Cancelled, Evidence::Receipt(closed))).await.unwrap();
+    assert_eq!((closing.action.name(), closing.nonce), ("cancel", Some(1)));
+    world.jobs.record_verdict(&cancelled(id, closing.tx_hash.unwrap(), None)).await.unwrap();
     let (job, _) = world.job(id).await;
     assert_eq!((job.state.name(), job.nonce), ("parked", None));
     assert!(matches!(world.jobs.retry(id).await, Err(JobError::Illegal(_))));
@@ -264,14 +224,14 @@ async fn a_void_of_an_old_nonce_closes_no_other_and_costs_no_try() {
     world.hot_wallet(0).await;
     let (id, _) = world.pay_somebody().await;
     let first = world.work_until(id, "confirming").await.tx_hash.unwrap();
-    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![first])).await.unwrap();
     world.jobs.resume_lane(&bsc(), KEYS[0].1).await.unwrap();
     // Said once more, while it holds no nonce.
-    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![first])).await.unwrap();
     assert_eq!(world.job(id).await.0.tries, 1);
     // And again, while nothing is signed yet at the next one.
     world.crash_at("execution.after_reserve", worker_config()).await;
-    world.jobs.record_verdict(&void(id, first)).await.unwrap();
+    world.jobs.record_verdict(&void(id, vec![first])).await.unwrap();
     let (job, attempts) = world.job(id).await;
     assert_eq!((job.state.name(), job.nonce, job.tries), ("processing", Some(1), 1));
     assert_eq!(attempts[1].status, AttemptStatus::Reserved);
@@ -290,11 +250,10 @@ async fn a_cancelled_job_fails_only_when_its_cancellation_is_final() {
     let (job, attempts) = world.job(id).await;
     assert_eq!(job.state.name(), "confirming", "not failed while it can still be paid");
     let cancellation = attempts.last().unwrap();
-    assert_eq!((cancellation.kind, cancellation.nonce), (AttemptKind::Cancel, Some(0)));
+    assert_eq!((cancellation.action.name(), cancellation.nonce), ("cancel", Some(0)));
     world.anvil.mine(1).await;
     assert!(payments_to(&world.anvil, &to).await.is_empty());
-    let hash = cancellation.tx_hash.unwrap();
-    let done = verdict(id, Finding::Cancelled, Evidence::Receipt(receipt(hash)));
+    let done = cancelled(id, cancellation.tx_hash.unwrap(), None);
     world.jobs.record_verdict(&done).await.unwrap();
     let (job, _) = world.job(id).await;
     assert_eq!(job.state, State::Failed { reason: "customer asked".to_owned() });
@@ -354,7 +313,7 @@ async fn a_payment_undone_by_a_reorganisation_is_sent_again_unchanged() {
     let job = world.work_until(id, "confirming").await;
     world.anvil.call("anvil_reorg", serde_json::json!([1, []])).await;
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 0, "undone");
-    let reopened = verdict(id, Finding::Reopened, Evidence::Hash(job.tx_hash));
+    let reopened = verdict(id, Finding::Reopened { tx: job.tx_hash.unwrap(), block_hash: None });
     world.jobs.record_verdict(&reopened).await.unwrap();
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
     let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
@@ -374,12 +333,8 @@ async fn a_settled_payment_that_is_contradicted_is_never_paid_or_failed_again() 
     let job = world.work_until(id, "confirming").await;
     let hash = job.tx_hash.unwrap();
     world.jobs.record_verdict(&settled(id, hash)).await.unwrap();
-    let reason = "undone beyond the depth".to_owned();
-    world
-        .jobs
-        .record_verdict(&verdict(id, Finding::Contradicted { reason }, Evidence::Hash(Some(hash))))
-        .await
-        .unwrap();
+    let undone = contradicted(id, Some(hash), "undone beyond the depth");
+    world.jobs.record_verdict(&undone).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "parked");
     assert!(world.jobs.retry(id).await.is_err());
     assert!(world.jobs.cancel(id, "give up".to_owned()).await.is_err());
@@ -398,15 +353,15 @@ async fn a_payment_of_another_system_is_watched_and_never_signed_for() {
         amount: ether(1),
         destination: crate::world::fresh_address(),
         from: KEYS[0].1.to_owned(),
-        tx_hash: TxHash([3; 32]),
+        tx_hash: TxHash::from([3; 32]),
         created_at: Utc::now(),
     };
     let id = world.jobs.import(&imported).await.unwrap();
     assert_eq!(world.jobs.import(&imported).await.unwrap(), id, "a replay is the same job");
-    let other = ImportedJob { tx_hash: TxHash([4; 32]), ..imported.clone() };
+    let other = ImportedJob { tx_hash: TxHash::from([4; 32]), ..imported.clone() };
     assert!(matches!(world.jobs.import(&other).await, Err(JobError::OtherPayload { field: "tx_hash" })));
-    assert_eq!(world.told("confirmation.PutWatch").await.len(), 1);
-    let reverted = reverted(id, TxHash([3; 32]), false);
+    assert_eq!(world.messages("confirmation.PutWatch").await.len(), 1);
+    let reverted = reverted(id, TxHash::from([3; 32]), false);
     world.jobs.record_verdict(&reverted).await.unwrap();
     assert_eq!(world.job(id).await.0.state.name(), "failed", "nothing may be signed for it");
     assert_eq!(world.signer.requests(), 0);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use execution::Execution;
-use execution::catalogue::{Catalogue, Chain, ChainKind, Finality, NewAsset};
+use execution::catalogue::{Catalogue, Chain, Finality, NewAsset};
 use execution::chains::Chains;
-use execution::job::Schedule;
-use execution::job::{Approval, Attempt, Job, Jobs, JobsConfig, NewWithdrawal};
+use execution::engine::{Edges, QueueWorker};
+use execution::job::{Approval, Attempt, Job, Jobs, JobsConfig, NewWithdrawal, Schedule, Schedules};
+use execution::queue::JobQueue;
 use execution::signer::Signer;
 use execution::wallet::{NewWallet, WalletRole, WalletStatus, Wallets};
 use execution::worker::WorkerConfig;
-use execution::worker::withdrawal::WithdrawalWorker;
 use service::Service as _;
 use sqlx::PgPool;
 use testkit::Mining;
@@ -80,7 +80,7 @@ pub(crate) fn worker_config() -> WorkerConfig {
         halt_on_foreign: true,
         max_lapses: 50,
         max_replacements: 2,
-        schedule: schedule(),
+        schedules: Schedules::of(|_, _| schedule()),
     }
 }
 
@@ -105,7 +105,8 @@ impl World {
         let mut client = rpc::ClientConfig::new(url);
         client.retry.max_attempts = 1;
         let chains = Chains::new(pool.clone(), Duration::from_secs(2), Duration::from_secs(60));
-        let jobs_config = JobsConfig { schedule: config.schedule, halt_on_foreign: config.halt_on_foreign };
+        let jobs_config =
+            JobsConfig { schedules: config.schedules.clone(), halt_on_foreign: config.halt_on_foreign };
         let world = Self {
             signer,
             catalogue: Catalogue::new(pool.clone()),
@@ -126,7 +127,7 @@ impl World {
     pub(crate) async fn put_chain(&self, node: &str, dynamic_fees: bool) {
         let chain = Chain {
             name: bsc(),
-            kind: ChainKind::Evm,
+            kind: types::AddressFormat::Evm,
             network_id: 56,
             nodes: vec![node.to_owned()],
             finality: Finality::Depth(2),
@@ -196,16 +197,17 @@ impl World {
         (job, to)
     }
 
-    pub(crate) fn worker(&self) -> WithdrawalWorker {
+    pub(crate) fn worker(&self) -> QueueWorker {
         self.worker_with(Arc::clone(&self.config))
     }
 
-    pub(crate) fn worker_with(&self, config: Arc<WorkerConfig>) -> WithdrawalWorker {
-        let edges = (self.chains.clone(), self.jobs.clone(), self.edge.clone());
-        WithdrawalWorker::new(bsc(), "test", edges, config)
+    pub(crate) fn worker_with(&self, config: Arc<WorkerConfig>) -> QueueWorker {
+        let (chains, jobs, signer) = (self.chains.clone(), self.jobs.clone(), self.edge.clone());
+        let edges = Edges { chains, jobs, signer };
+        QueueWorker::new(JobQueue::WITHDRAWAL, bsc(), "test", edges, config).unwrap()
     }
 
-    /// Ticks until the job stands at `status`.
+    /// Ticks until the job has the status.
     pub(crate) async fn work_until(&self, job: JobId, status: &str) -> Job {
         let mut worker = self.worker();
         let deadline = tokio::time::Instant::now() + LIMIT;
@@ -239,7 +241,7 @@ impl World {
     }
 
     /// Messages waiting to be delivered, by topic.
-    pub(crate) async fn told(&self, topic: &str) -> Vec<Vec<u8>> {
+    pub(crate) async fn messages(&self, topic: &str) -> Vec<Vec<u8>> {
         sqlx::query_scalar("SELECT payload FROM outbox WHERE topic = $1 ORDER BY id")
             .bind(topic)
             .fetch_all(&self.pool)
