@@ -45,7 +45,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub fn new(item: Item, attempt: Attempt) -> Self {
+    pub(super) fn new(item: Item, attempt: Attempt) -> Self {
         Self { item, attempt, given_up: false }
     }
 }

@@ -36,7 +36,7 @@ pub enum JobError {
     Database(#[from] sqlx::Error),
     #[error("the job could not be queued")]
     Queue(#[from] QueueError),
-    #[error("the change could not be told to the other services")]
+    #[error("the messages to the other services could not be written")]
     Outbox(#[from] OutboxError),
 }
 
@@ -69,9 +69,6 @@ impl db::BatchError for JobError {
         Self::Unavailable
     }
 }
-
-/// What one call of a group is answered.
-pub(super) type Answer<R> = Result<R, JobError>;
 
 impl From<JobError> for Status {
     fn from(error: JobError) -> Self {

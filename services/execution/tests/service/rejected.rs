@@ -132,7 +132,7 @@ async fn a_refusal_that_only_the_resend_loop_hears_is_answered_the_same_way() {
         proxy.calls("eth_sendRawTransaction") >= 3
     })
     .await;
-    assert!(world.job(id).await.0.wanted.is_some());
+    assert!(world.job(id).await.0.state.request().is_some());
     proxy.replace_rules([]);
     work_until_paid(&world, &to, "after a resend").await;
     assert_eq!(world.job(id).await.1.len(), 2);

@@ -101,8 +101,11 @@ async fn stuck_raises_the_fee_at_the_same_nonce_and_watches_both_hashes() {
     assert_eq!(job.state.name(), "confirming");
     assert_eq!(attempts.len(), 2);
     assert_eq!(attempts[0].nonce, attempts[1].nonce);
-    let (before, after) = (attempts[0].fee.unwrap(), attempts[1].fee.unwrap());
-    assert!(after.max_fee_per_gas * 1000 >= before.max_fee_per_gas * 1125);
+    let [before, after] = [0, 1].map(|index| match attempts[index].price {
+        Some(Price::Gas { fee, .. }) => fee.ceiling(),
+        other => panic!("{other:?} is no price of gas"),
+    });
+    assert!(after * 1000 >= before * 1125);
     let watches = world.messages("confirmation.PutWatch").await;
     let last = proto::confirmation::v1::PutWatchRequest::decode(watches.last().unwrap().as_slice()).unwrap();
     assert_eq!(last.transactions.len(), 2);
