@@ -169,7 +169,6 @@ fn parts(ctx: &Context<Config>) -> Result<Parts, BoxError> {
     })
 }
 
-/// The catalogue, for whoever serves it.
 fn catalogue(pool: &sqlx::PgPool) -> Catalogue {
     Catalogue::new(pool.clone())
 }

@@ -2,7 +2,7 @@
 //! written in a handful of statements for the whole batch. Every other verdict is recorded by itself, in a savepoint.
 //!
 //! Invariant: `record_in` is the truth; a batch leaves the same rows as `record_in` called for one verdict after the other, and
-//! a property test over random batches compares the two (`tests/service/batches.rs`).
+//! a property test over random batches compares the two (`batch_tests.rs`).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,33 +26,50 @@ pub(crate) async fn record_batch(
     verdicts: &[Verdict],
 ) -> Result<Vec<Result<(), JobError>>, JobError> {
     let mut tx = db::begin(pool).await?;
-    let plain = plain_in(&mut tx, verdicts).await?;
-    let settled: HashSet<Uuid> = plain.iter().map(|(one, _)| one.verdict.id).collect();
-    settle_in(&mut tx, plain).await?;
-    let mut results = Vec::with_capacity(verdicts.len());
-    for verdict in verdicts {
-        if settled.contains(&verdict.id) {
-            results.push(Ok(()));
-            continue;
-        }
-        let mut savepoint = tx.begin().await?;
-        match record_in(&mut savepoint, config, verdict).await {
-            Ok(()) => {
-                savepoint.commit().await?;
-                results.push(Ok(()));
-            }
-            // A broken connection fails the batch; a refusal concerns this verdict alone.
-            Err(JobError::Database(error)) => return Err(error.into()),
-            Err(error) => {
-                savepoint.rollback().await?;
-                results.push(Err(error));
-            }
-        }
-    }
+    let results = record_all_in(&mut tx, config, verdicts).await?;
     crash_point("execution.before_verdict");
     tx.commit().await?;
     crash_point("execution.after_verdict");
     Ok(results)
+}
+
+async fn record_all_in(
+    tx: &mut PgConnection,
+    config: &JobsConfig,
+    verdicts: &[Verdict],
+) -> Result<Vec<Result<(), JobError>>, JobError> {
+    let plain = plain_in(tx, verdicts).await?;
+    let settled: HashSet<Uuid> = plain.iter().map(|(one, _)| one.verdict.id).collect();
+    settle_in(tx, plain).await?;
+    let mut results = Vec::with_capacity(verdicts.len());
+    for verdict in verdicts {
+        if settled.contains(&verdict.id) {
+            results.push(Ok(()));
+        } else {
+            results.push(record_alone_in(tx, config, verdict).await?);
+        }
+    }
+    Ok(results)
+}
+
+/// The truth: records one verdict in a savepoint. A broken connection fails the batch; a refusal concerns this verdict alone.
+async fn record_alone_in(
+    tx: &mut PgConnection,
+    config: &JobsConfig,
+    verdict: &Verdict,
+) -> Result<Result<(), JobError>, JobError> {
+    let mut savepoint = tx.begin().await?;
+    match record_in(&mut savepoint, config, verdict).await {
+        Ok(()) => {
+            savepoint.commit().await?;
+            Ok(Ok(()))
+        }
+        Err(JobError::Database(error)) => Err(error.into()),
+        Err(error) => {
+            savepoint.rollback().await?;
+            Ok(Err(error))
+        }
+    }
 }
 
 /// Locks the jobs and picks those whose verdict is plain and new.
@@ -60,14 +77,16 @@ async fn plain_in<'a>(
     tx: &mut PgConnection,
     verdicts: &'a [Verdict],
 ) -> Result<Vec<(PlainSettlement<'a>, Change)>, JobError> {
-    let mut count: BTreeMap<JobId, usize> = BTreeMap::new();
+    let (mut of_job, mut of_id): (BTreeMap<JobId, u32>, BTreeMap<Uuid, u32>) = Default::default();
     for verdict in verdicts {
-        *count.entry(verdict.job).or_default() += 1;
+        *of_job.entry(verdict.job).or_default() += 1;
+        *of_id.entry(verdict.id).or_default() += 1;
     }
-    // A job with several verdicts takes them one after the other.
+    // A job with several verdicts takes them one after the other, and so do repeated verdicts.
+    let alone = |verdict: &Verdict| of_job[&verdict.job] == 1 && of_id[&verdict.id] == 1;
     let candidates: BTreeMap<JobId, &Verdict> = verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.finding, Finding::Settled(_)) && count[&verdict.job] == 1)
+        .filter(|verdict| matches!(verdict.finding, Finding::Settled(_)) && alone(verdict))
         .map(|verdict| (verdict.job, verdict))
         .collect();
     if candidates.is_empty() {
@@ -133,3 +152,7 @@ async fn settle_in(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! What confirmation is asked to watch, and the verdicts it sends back.
+//! What confirmation shall watch, and the verdicts it sends back.
 
 mod batch;
 mod repo;

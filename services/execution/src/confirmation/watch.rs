@@ -1,4 +1,4 @@
-//! What confirmation is asked to watch: every transaction that was signed for a job under its binding, each with the effect it
+//! What confirmation shall watch: every transaction that was signed for a job under its binding, each with the effect it
 //! must show.
 //!
 //! Invariant: the message is written in the transaction that stores the bytes, so nothing that anybody could send is unknown to

@@ -12,7 +12,7 @@
 //! confirm     `confirming`, lease ended, fenced         crash: the same bytes again, then this
 //! ```
 //!
-//! What a queue does its own way is its `QueueKind` (`queue`); nothing here asks which queue it is.
+//! What a queue does its own way is its `QueueKind` (`queue`); nothing here knows which queue it is.
 //!
 //! Invariant: between any two of these lines the process may die, and nothing is paid twice or forgotten.
 

@@ -1,4 +1,4 @@
-//! Taking bindings: the attempt, its nonce or window and what it may cost become durable together, before the signer is asked.
+//! Taking bindings: the attempt, its nonce or window and what it may cost are stored together, before the signer is called.
 //!
 //! - A crash right after the commit: the attempt is there, unsigned; whoever claims the job next resumes it.
 //! - Two workers with jobs of one wallet: the lane's row is locked while nonces are taken.

@@ -4,7 +4,7 @@
 //! - The signer returns something else (another destination, another nonce): the bytes are decoded and compared field by field
 //!   with the attempt; what differs is never stored or sent, and the job is parked.
 //! - The lease expired meanwhile: nothing is stored, and whoever holds the job now requests the same bytes.
-//! - Somebody sends what nobody watches: the message that has the bytes watched is stored with them.
+//! - Bytes are sent and nobody watches: the message that has them watched is stored with them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -103,7 +103,7 @@ impl WorkContext {
             SignOutcome::Bytes { raw, claimed_hash } => match self.chain.edge.check_signed(&raw, plan) {
                 Ok(hash) if claimed_hash == Some(hash) => Outcome::Bytes(raw, hash),
                 Ok(hash) => inexplicable(format!("the signer names another hash than {hash}")),
-                Err(error) => inexplicable(format!("the signer's bytes are not what was asked for: {error}")),
+                Err(error) => inexplicable(format!("the signer's bytes are not what was requested: {error}")),
             },
             SignOutcome::NotNow { reason } => Outcome::Ended(not_now(&work.item.attempts, attempt, reason)),
             SignOutcome::ApprovalsExpired { reason } => {

@@ -26,7 +26,7 @@ pub enum JobError {
     ForeignHash { job: JobId, tx_hash: TxHash },
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),
-    #[error("somebody else changed the job at the same time")]
+    #[error("another transaction changed the job at the same time")]
     Conflict,
     #[error("the database does not answer")]
     Unavailable,

@@ -200,21 +200,13 @@ impl Machine<'_> {
             State::Pending { .. } | State::Processing { .. } | State::Confirming { .. } => {
                 self.judge_open(finding)
             }
-            State::Confirmed { .. } => match finding {
+            State::Confirmed { .. } | State::Failed { .. } => match finding {
                 Finding::Contradicted { reason, .. } => self.park_undone(reason),
-                Finding::Settled(_)
-                | Finding::Reverted { .. }
-                | Finding::Void { .. }
-                | Finding::Stuck { .. }
-                | Finding::Reopened { .. }
-                | Finding::Cancelled { .. } => Step::AlreadyApplied,
-            },
-            State::Failed { .. } => match finding {
-                Finding::Settled(inclusion) => {
+                Finding::Settled(inclusion) if matches!(self.state, State::Failed { .. }) => {
                     self.park_undone(&format!("{} paid, though the job was called failed", inclusion.tx))
                 }
-                Finding::Contradicted { reason, .. } => self.park_undone(reason),
-                Finding::Reverted { .. }
+                Finding::Settled(_)
+                | Finding::Reverted { .. }
                 | Finding::Void { .. }
                 | Finding::Stuck { .. }
                 | Finding::Reopened { .. }

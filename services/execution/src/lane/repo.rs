@@ -21,8 +21,8 @@ pub struct LaneState {
     pub unmined: u64,
 }
 
-/// Locks a lane, which is made first if need be. `sight` is the chain's word, read before; only what enough nodes say is kept.
-/// None: there is no lane yet, and too few nodes to say where it begins.
+/// Locks a lane, which is created if it does not exist. `sight` was read from the chain before; only what enough nodes say is
+/// kept. None: there is no lane yet, and too few nodes answer to say where it begins.
 pub(crate) async fn lock_in(
     tx: &mut PgConnection,
     chain: &ChainName,
@@ -159,7 +159,7 @@ pub(crate) async fn recommit_in(
     Ok(())
 }
 
-/// Nothing new is numbered from here on, until a person says so.
+/// Nothing new is numbered in the lane until a person resumes it.
 pub(crate) async fn halt_in(
     tx: &mut PgConnection,
     chain: &ChainName,
@@ -179,8 +179,7 @@ pub(crate) async fn halt_in(
     Ok(())
 }
 
-/// Lets a lane go on, from what was handed out and what is final; the rest it learns from the chain anew. False if there is
-/// none.
+/// Resumes a lane from what was handed out and what is final; the rest is read from the chain again. False if there is none.
 pub(crate) async fn resume(
     db: impl PgExecutor<'_>,
     chain: &ChainName,

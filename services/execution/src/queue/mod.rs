@@ -67,16 +67,16 @@ static REGISTERED: [Registration; 3] = [
     Registration { name: "gas", contract: pb::Queue::Gas, kind: None },
 ];
 
-/// A registered queue.
-#[derive(Clone, Copy)]
-pub struct JobQueue(&'static Registration);
+/// A registered queue: its place in the registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobQueue(usize);
 
 impl JobQueue {
     /// Named, because fillers are worked on there and withdrawals have calls of their own.
-    pub const WITHDRAWAL: Self = Self(&REGISTERED[0]);
+    pub const WITHDRAWAL: Self = Self(0);
 
     pub fn all() -> impl Iterator<Item = Self> {
-        REGISTERED.iter().map(Self)
+        (0..REGISTERED.len()).map(Self)
     }
 
     /// Those that workers serve.
@@ -85,15 +85,15 @@ impl JobQueue {
     }
 
     pub fn name(self) -> &'static str {
-        self.0.name
+        REGISTERED[self.0].name
     }
 
     pub fn kind(self) -> Option<&'static dyn QueueKind> {
-        self.0.kind
+        REGISTERED[self.0].kind
     }
 
     pub fn contract(self) -> pb::Queue {
-        self.0.contract
+        REGISTERED[self.0].contract
     }
 
     pub fn of_contract(contract: pb::Queue) -> Option<Self> {
@@ -103,32 +103,6 @@ impl JobQueue {
     /// The queue of one chain: what workers claim from and wait on.
     pub fn on(self, chain: &ChainName) -> db::Queue {
         db::Queue::new(format!("{}/{chain}", self.name()))
-    }
-}
-
-impl PartialEq for JobQueue {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for JobQueue {}
-
-impl PartialOrd for JobQueue {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for JobQueue {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.name().cmp(other.name())
-    }
-}
-
-impl fmt::Debug for JobQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -170,6 +144,7 @@ mod tests {
             let queue = JobQueue::of_contract(contract).expect("registered");
             assert_eq!(queue.name().parse(), Ok(queue));
         }
+        assert_eq!(JobQueue::WITHDRAWAL.name(), "withdrawal");
         assert_eq!(JobQueue::of_contract(pb::Queue::Unspecified), None);
         assert!("refund".parse::<JobQueue>().is_err());
     }

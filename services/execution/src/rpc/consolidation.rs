@@ -1,4 +1,4 @@
-//! ConsolidationService: part of the contract, not served yet. Each call says so.
+//! ConsolidationService: part of the contract and not served yet.
 
 use proto::execution::v1 as pb;
 use proto::execution::v1::consolidation_service_server::ConsolidationService;
@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 #[derive(Debug)]
 pub(super) struct ConsolidationRpc;
 
-/// What a caller of a method that this version does not serve is told.
+/// The status of a method that this version does not serve.
 pub(super) fn not_served(what: &str) -> Status {
     Status::unimplemented(format!("{what} are not served by this version of execution"))
 }

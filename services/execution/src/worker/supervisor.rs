@@ -117,7 +117,7 @@ impl ChainLoops {
     }
 }
 
-/// A name for leases that no other process has: leases are told apart by token, people use this.
+/// A name for leases that no other process has: code tells leases apart by token, people by this name.
 fn owner() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "execution".to_owned());
     format!("{host}/{}", std::process::id())
