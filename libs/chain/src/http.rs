@@ -1,6 +1,9 @@
 //! HTTP to one node: a deadline for each request and a bound on each answer.
 //!
 //! Never retries and never interprets an answer: a caller must know whether a question may have been acted on.
+//!
+//! It uses hyper and not reqwest, because signed bytes must never follow a redirect, because the trust rules below need a TLS
+//! configuration of our own in any case, and because errors of reqwest quote the address, which may carry the key of a node.
 
 use std::fmt;
 use std::time::Duration;

@@ -8,12 +8,14 @@
 //! A part that cannot be had is a panic that says how to get it: a test cannot go on without it, and must not pass.
 
 mod anvil;
+mod explain;
 mod fault;
 mod mongo;
 mod postgres;
 mod redis;
 mod scratch;
 mod sql;
+mod statements;
 mod wait;
 
 /// A port that nobody listens on now.
@@ -23,10 +25,12 @@ pub fn free_port() -> u16 {
 
 pub use anvil::{Chain, anvil};
 pub use devstack::{AnvilOptions, Mining, Patience};
+pub use explain::{assert_uses_index, generic_plan};
 pub use fault::{FaultProxy, Hold, Rule, Upset};
 pub use mongo::{MongoDatabase, mongo};
 pub use postgres::{Database, PostgresServer, postgres, postgres_server};
 pub use redis::{RedisNamespace, RedisServer, redis, redis_server};
 pub use scratch::scratch_dir;
 pub use sql::execute;
+pub use statements::{check_statements, statement_problems};
 pub use wait::{wait_for, wait_for_value};

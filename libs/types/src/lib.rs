@@ -6,6 +6,7 @@
 //! Invariants, as absences: no I/O, no async, no clock, no floating point, and no parser that trims, guesses or
 //! repairs what it was given. What `Display` writes is the canonical form, and parsing it gives the same value back.
 
+mod inline;
 mod text;
 
 pub mod address;

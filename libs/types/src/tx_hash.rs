@@ -24,6 +24,11 @@ pub enum TxHashError {
 pub struct TxHash(pub [u8; 32]);
 
 impl TxHash {
+    /// An id of 32 bytes, as all families have them so far.
+    pub const fn from_array(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// 64 lower-case digits without `0x`, as TRON writes it.
     pub fn bare(&self) -> String {
         hex::encode(self.0)
@@ -31,10 +36,7 @@ impl TxHash {
 
     /// As the nodes and explorers of such a chain write it, for whoever takes it there.
     pub fn in_format(&self, format: AddressFormat) -> String {
-        match format {
-            AddressFormat::Evm => self.to_string(),
-            AddressFormat::Tron => self.bare(),
-        }
+        (format.family().write_tx)(self)
     }
 
     pub const fn as_bytes(&self) -> &[u8; 32] {

@@ -226,7 +226,8 @@ pub fn write_void_attestation(job: JobId, proof: &VoidProof) -> pb::VoidAttestat
 mod tests {
     use super::*;
 
-    const EVM: &str = "0x00000000000000000000000000000000000000AA";
+    /// One letter of its checksum is wrong.
+    const MISTYPED: &str = "0x7e5F4552091A69125d5DfCb7b8C2659029395Bdf";
     const OTHER: &str = "0x00000000000000000000000000000000000000bb";
     const TRON: &str = "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6";
 
@@ -298,7 +299,7 @@ mod tests {
         let field = |intent, parameters| read_transaction(intent, parameters).unwrap_err().field;
         assert_eq!(field(None, None), "tx_intent.action");
         assert_eq!(field(good(OTHER, "1"), None), "parameters");
-        assert_eq!(field(good(EVM, "1"), None), "tx_intent.to", "a wrong checksum");
+        assert_eq!(field(good(MISTYPED, "1"), None), "tx_intent.to", "a wrong checksum");
         assert_eq!(field(good(OTHER, "-1"), None), "tx_intent.amount");
         assert_eq!(field(good(OTHER, "1"), evm(|evm| evm.gas_price = "x".into())), "evm.gas_price");
         assert_eq!(field(good(OTHER, "1"), evm(|evm| evm.max_fee_per_gas = "1".into())), "evm");
