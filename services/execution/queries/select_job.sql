@@ -6,7 +6,7 @@ SELECT
     j.wanted, j.cancel_reason, j.retreating, j.tx_hash, j.requested_by, j.on_behalf_of, j.approvals, j.void_proof, j.reserved, j.fee_paid_raw::text,
     j.imported, j.filler, j.trace, j.created_at, j.updated_at, j.broadcast_at, j.finished_at,
     held.nonce,
-    -- Only a watched job can be told so, and it is looked up only there.
+    -- Only a job that is being confirmed can have been rejected, so it is looked up only there.
     j.status = 'confirming' AND held.nonce IS NOT NULL AND coalesce((
         SELECT t.rejected FROM attempts AS t
         WHERE t.job_id = j.id AND t.nonce = held.nonce AND t.status IN ('signed', 'broadcast')

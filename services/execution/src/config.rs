@@ -80,10 +80,7 @@ fn read_schedules(r: &Reader) -> Schedules {
         max_tries: u32::MAX,
     };
     let waits = read_backoff(&r.section("wait"), short);
-    Schedules::of(|queue, default| Schedule {
-        tries: read_backoff(&r.section(queue.name()), default),
-        waits,
-    })
+    Schedules::of(|queue, default| Schedule { tries: read_backoff(&r.section(queue.name()), default), waits })
 }
 
 fn read_backoff(r: &Reader, default: Backoff) -> Backoff {

@@ -40,8 +40,8 @@ use crate::job::{Jobs, JobsConfig};
 use crate::queue::JobQueue;
 use crate::signer::Signer;
 use crate::wallet::Wallets;
-use crate::worker::gauges::Gauges;
 use crate::worker::delivery::MessageDelivery;
+use crate::worker::gauges::Gauges;
 use crate::worker::supervisor::{self, Parts, Scope};
 
 /// How often the catalogue is read where no worker does.
@@ -70,7 +70,8 @@ impl Service for Execution {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
         let parts = parts(&ctx)?;
-        let deliver = MessageDelivery::new(connect_lazy(&config.confirmation)?, connect_lazy(&config.intent)?);
+        let deliver =
+            MessageDelivery::new(connect_lazy(&config.confirmation)?, connect_lazy(&config.intent)?);
         let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
         let waker = parts.waker.clone();
         ctx.spawn("outbox relay", move |stop| async move {

@@ -132,10 +132,7 @@ fn only_settles(change: &Change) -> bool {
         && !change.count_try
 }
 
-async fn settle_in(
-    tx: &mut PgConnection,
-    plain: Vec<(PlainSettlement<'_>, Change)>,
-) -> Result<(), JobError> {
+async fn settle_in(tx: &mut PgConnection, plain: Vec<(PlainSettlement<'_>, Change)>) -> Result<(), JobError> {
     if plain.is_empty() {
         return Ok(());
     }

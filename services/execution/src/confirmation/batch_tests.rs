@@ -98,14 +98,15 @@ fn finding(kind: u8, tx: TxHash, proven: bool) -> Finding {
 
 fn batches() -> impl Strategy<Value = Vec<Verdict>> {
     // Jobs and transactions that do not exist are among them, and so are verdicts that come twice.
-    let verdict = (0..=JOBS, 1..=3u8, 0..20u8, any::<bool>(), 0..40u128).prop_map(|(job, number, kind, proven, id)| {
-        Verdict {
-            id: Uuid::from_u128(id),
-            job: JobId::from_uuid(Uuid::from_u128(u128::from(job))),
-            at: Utc::now(),
-            finding: finding(kind, hash(job, number.min(2)), proven),
-        }
-    });
+    let verdict =
+        (0..=JOBS, 1..=3u8, 0..20u8, any::<bool>(), 0..40u128).prop_map(|(job, number, kind, proven, id)| {
+            Verdict {
+                id: Uuid::from_u128(id),
+                job: JobId::from_uuid(Uuid::from_u128(u128::from(job))),
+                at: Utc::now(),
+                finding: finding(kind, hash(job, number.min(2)), proven),
+            }
+        });
     prop::collection::vec(verdict, 1..12)
 }
 

@@ -177,10 +177,7 @@ pub(super) async fn close_attempts_in(
 }
 
 /// Those of these verdicts that are recorded already.
-pub(super) async fn known_in(
-    tx: &mut PgConnection,
-    verdicts: &[Verdict],
-) -> Result<HashSet<Uuid>, JobError> {
+pub(super) async fn known_in(tx: &mut PgConnection, verdicts: &[Verdict]) -> Result<HashSet<Uuid>, JobError> {
     let ids: Vec<Uuid> = verdicts.iter().map(|verdict| verdict.id).collect();
     let known: Vec<Uuid> =
         sqlx::query_scalar("SELECT id FROM verdicts WHERE id = ANY ($1)").bind(ids).fetch_all(tx).await?;
@@ -201,7 +198,8 @@ pub(super) async fn settle_all_in(
 ) -> Result<(), JobError> {
     let jobs: Vec<Uuid> = settled.iter().map(|one| one.job.id.as_uuid()).collect();
     let hashes: Vec<Vec<u8>> = settled.iter().map(|one| one.inclusion.tx.as_bytes().to_vec()).collect();
-    let column = |of: fn(&Inclusion) -> String| settled.iter().map(|one| of(&one.inclusion)).collect::<Vec<_>>();
+    let column =
+        |of: fn(&Inclusion) -> String| settled.iter().map(|one| of(&one.inclusion)).collect::<Vec<_>>();
     sqlx::query(
         "INSERT INTO verdicts (id, job_id, finding, detail, at)
          SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[])",

@@ -108,11 +108,7 @@ async fn meaning_in(
 }
 
 /// A transaction that could land at the job's nonce and that the finding, which says that none can, does not name.
-async fn unnamed_in(
-    tx: &mut PgConnection,
-    job: &Job,
-    finding: &Finding,
-) -> Result<Option<TxHash>, JobError> {
+async fn unnamed_in(tx: &mut PgConnection, job: &Job, finding: &Finding) -> Result<Option<TxHash>, JobError> {
     let named = match finding {
         Finding::Void { void, .. } => void,
         Finding::Reverted { proof: Some(proof), .. } | Finding::Cancelled { proof: Some(proof), .. } => {

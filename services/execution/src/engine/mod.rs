@@ -116,7 +116,10 @@ impl QueueWorker {
                 work.extend(self.replace(context, plans.replace, &mut ended).await?);
             }
             Err(reason) => {
-                let waiting = plans.pay.into_iter().chain(plans.replace.into_iter().map(|replacement| replacement.item));
+                let waiting = plans
+                    .pay
+                    .into_iter()
+                    .chain(plans.replace.into_iter().map(|replacement| replacement.item));
                 let waiting = waiting.chain(work.drain(..).map(|work| work.item));
                 ended.extend(waiting.map(|item| (item, Event::Blocked { reason: reason.clone() })));
             }

@@ -101,12 +101,7 @@ fn plan_closing(
     }
 }
 
-fn plan_payment(
-    job: &Job,
-    exposure: Exposure,
-    unsigned: Option<Attempt>,
-    newest: Option<Attempt>,
-) -> Next {
+fn plan_payment(job: &Job, exposure: Exposure, unsigned: Option<Attempt>, newest: Option<Attempt>) -> Next {
     let inexplicable = |reason: &str| Next::End(Event::Inexplicable { reason: reason.to_owned() });
     match (unsigned, newest, exposure) {
         (Some(begun), _, _) => Next::Resume(begun),

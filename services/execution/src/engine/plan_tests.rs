@@ -1,8 +1,8 @@
 use chrono::Utc;
 use payment::{Action, Binding, BlockReference, GasFee, Price, Window};
 use types::{
-    Address, AddressFormat, AssetId, AttemptId, Decimals, JobId, Priority, RawAmount, WalletGroupId, WalletId,
-    WithdrawalId,
+    Address, AddressFormat, AssetId, AttemptId, Decimals, JobId, Priority, RawAmount, WalletGroupId,
+    WalletId, WithdrawalId,
 };
 
 use super::*;
@@ -181,10 +181,7 @@ fn a_watched_job_is_touched_only_when_requested() {
     for state in [
         State::Confirmed { tx_hash: [1; 32].into() },
         State::Failed { reason: String::new() },
-        State::Parked {
-            reason: String::new(),
-            exit: Exit::Close { reason: None, then: AfterClosing::Fail },
-        },
+        State::Parked { reason: String::new(), exit: Exit::Close { reason: None, then: AfterClosing::Fail } },
     ] {
         assert_eq!(plan(&job(state), &[]), Next::Nothing);
     }

@@ -183,7 +183,9 @@ fn at_cap() -> Event {
 /// The price that was offered before, with the gas that the action needs now.
 fn with_gas_of(before: &Price, market: Option<&Price>, action: &Action) -> Price {
     match (before, market, action) {
-        (Price::Gas { fee, .. }, Some(Price::Gas { limit, .. }), _) => Price::Gas { limit: *limit, fee: *fee },
+        (Price::Gas { fee, .. }, Some(Price::Gas { limit, .. }), _) => {
+            Price::Gas { limit: *limit, fee: *fee }
+        }
         (Price::Gas { fee, .. }, None, Action::Cancel { .. }) => {
             Price::Gas { limit: chain::evm::gas::PLAIN_TRANSFER_GAS, fee: *fee }
         }
@@ -203,9 +205,7 @@ fn replaced(before: &Price, market: &Price) -> Price {
     };
     let limit = if limit == refused { refused.saturating_add(refused / 2) } else { *limit };
     let fee = match market {
-        GasFee::Dynamic { .. } => {
-            GasFee::Dynamic { max_fee: before.ceiling(), max_priority: before.tip() }
-        }
+        GasFee::Dynamic { .. } => GasFee::Dynamic { max_fee: before.ceiling(), max_priority: before.tip() },
         GasFee::Legacy { .. } => GasFee::Legacy { gas_price: before.ceiling() },
     };
     Price::Gas { limit, fee }

@@ -32,7 +32,8 @@ pub(crate) async fn reject_in(
     outcome: &BroadcastOutcome,
 ) -> Result<(), WorkError> {
     let job = repo::lock_in(tx, job).await?;
-    let State::Confirming { newest: Newest::Live | Newest::Rejected, requested: false, .. } = job.state else {
+    let State::Confirming { newest: Newest::Live | Newest::Rejected, requested: false, .. } = job.state
+    else {
         return Ok(());
     };
     let attempts = repo::attempts::of_job(&mut *tx, &job).await?;
@@ -48,7 +49,8 @@ pub(crate) async fn reject_in(
         return Ok(());
     }
     let cancels = newest.action.is_cancellation();
-    let refused = at_nonce().filter(|other| other.action.is_cancellation() == cancels && other.rejected).count();
+    let refused =
+        at_nonce().filter(|other| other.action.is_cancellation() == cancels && other.rejected).count();
     let last = u32::try_from(refused).unwrap_or(u32::MAX) > config.max_replacements;
     let kind = newest.action.name();
     tracing::error!(

@@ -62,7 +62,8 @@ impl WorkContext {
             SendNote { attempt: work.attempt.id, outcome, rejected: outcome.and_then(rejected) }
         });
         note_sends_in(&mut tx, &sends.collect::<Vec<_>>()).await?;
-        let confirming: Vec<&Work> = ours.into_iter().filter(|work| moved.contains(&work.item.job.id)).collect();
+        let confirming: Vec<&Work> =
+            ours.into_iter().filter(|work| moved.contains(&work.item.job.id)).collect();
         let messages: Vec<JobMessage> = confirming
             .iter()
             .filter_map(|work| funding_message(&work.item.job, outcome(work).and_then(unfunded).as_deref()))

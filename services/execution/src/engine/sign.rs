@@ -130,8 +130,7 @@ impl WorkContext {
         let leases: Vec<Lease> = signed.iter().map(|work| work.item.lease.clone()).collect();
         let mut tx = db::begin(&self.pool).await?;
         let held = self.held_in(&mut tx, &leases).await?;
-        let ours: Vec<&Work> =
-            signed.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
+        let ours: Vec<&Work> = signed.iter().filter(|work| held.contains(&work.item.lease.job_id)).collect();
         let to_store: Vec<&Attempt> = ours.iter().map(|work| &work.attempt).collect();
         let stored = attempts::store_bytes_in(&mut tx, &to_store).await?;
         let kept: HashSet<AttemptId> = stored.iter().map(|(id, _)| *id).collect();
@@ -207,7 +206,11 @@ fn is_first(others: &[Attempt], refused: &Attempt) -> bool {
 /// signed at it.
 fn refusal(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
     if !refused.action.is_cancellation() {
-        return if refused.has_window() { Event::RefusedUnsigned { reason } } else { Event::Refused { reason } };
+        return if refused.has_window() {
+            Event::RefusedUnsigned { reason }
+        } else {
+            Event::Refused { reason }
+        };
     }
     let reason = format!("the signer refuses to close the nonce: {reason}");
     if is_first(others, refused) { Event::NonceUnusable { reason } } else { Event::Inexplicable { reason } }

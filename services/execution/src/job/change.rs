@@ -118,7 +118,10 @@ fn news(job: &Job, change: &Change) -> Option<JobMessage> {
         {
             JobNews::Unblocked
         }
-        State::Pending { .. } | State::Processing { .. } | State::Confirming { .. } | State::Confirmed { .. } => {
+        State::Pending { .. }
+        | State::Processing { .. }
+        | State::Confirming { .. }
+        | State::Confirmed { .. } => {
             return None;
         }
     };

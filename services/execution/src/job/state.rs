@@ -83,7 +83,16 @@ pub enum Exit {
 
 /// A state without its data, as stored and shown.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString, strum::IntoStaticStr,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Status {
@@ -186,29 +195,53 @@ pub enum Event {
     /// A worker took it, under a lease.
     Claimed,
     /// It cannot go on for a reason outside of it: no liquidity, a node or the signer is away. Costs no try.
-    Blocked { reason: String },
+    Blocked {
+        reason: String,
+    },
     /// It was tried and failed for the moment. Costs a try.
-    TryFailed { error: String },
+    TryFailed {
+        error: String,
+    },
     /// Bytes are stored and were offered to the nodes.
     Sent,
     /// Every node refused the newest bytes for good. `last`: they were replaced as often as is worth trying.
-    Rejected { action: RefusedAction, reason: String, last: bool },
+    Rejected {
+        action: RefusedAction,
+        reason: String,
+        last: bool,
+    },
     /// The signer refuses for the time being and has signed nothing under the binding: the job waits without one.
-    RefusedForNow { reason: String },
+    RefusedForNow {
+        reason: String,
+    },
     /// Approvals expired before anything was signed: the job waits without a binding until approvers have signed again.
-    ApprovalsExpired { reason: String },
+    ApprovalsExpired {
+        reason: String,
+    },
     /// The signer has used the nonce for another payment that is not known here: it is abandoned.
-    NonceSpent { reason: String },
+    NonceSpent {
+        reason: String,
+    },
     /// The signer, or the rules, will never allow this payment.
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
     /// As `Refused`, and nothing was signed under the binding, which needs no closing.
-    RefusedUnsigned { reason: String },
+    RefusedUnsigned {
+        reason: String,
+    },
     /// The signer refuses even the cancellation and never signed anything at the nonce: another job may have it.
-    NonceUnusable { reason: String },
+    NonceUnusable {
+        reason: String,
+    },
     /// A result that cannot be explained; a person must look.
-    Inexplicable { reason: String },
+    Inexplicable {
+        reason: String,
+    },
     /// An operator gives the job up.
-    CancelRequested { reason: String },
+    CancelRequested {
+        reason: String,
+    },
     /// An operator wants the job tried now.
     RetryRequested,
     Verdict(Finding),
@@ -219,7 +252,10 @@ pub enum Event {
 pub enum BindingFate {
     Keep,
     /// `proven`: confirmation attests that nothing signed under it can ever pay.
-    Closed { by: ClosedBy, proven: bool },
+    Closed {
+        by: ClosedBy,
+        proven: bool,
+    },
     /// Nothing was signed under it: another job may have it.
     Freed,
     /// It belongs to a payment that only the signer knows: nobody here may have it.

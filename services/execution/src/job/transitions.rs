@@ -166,10 +166,8 @@ impl Machine<'_> {
             (RefusedAction::Payment | RefusedAction::Cancellation, false) => {
                 noted(self.confirming(true), Due::AfterWait, reason)
             }
-            (RefusedAction::Cancellation, true) => self.park(
-                &format!("no node takes the cancellation at its nonce: {reason}"),
-                BindingFate::Keep,
-            ),
+            (RefusedAction::Cancellation, true) => self
+                .park(&format!("no node takes the cancellation at its nonce: {reason}"), BindingFate::Keep),
         }
     }
 
@@ -187,8 +185,7 @@ impl Machine<'_> {
                 self.failed(reason, fate)
             }
             Some(Closing { then: AfterClosing::Retry, .. }) | None => {
-                let to =
-                    State::Pending { blocked: None, exposure: self.exposure_after(fate), closing: None };
+                let to = State::Pending { blocked: None, exposure: self.exposure_after(fate), closing: None };
                 noted(to, Due::Now, reason).with(|change| change.binding = fate)
             }
         }

@@ -31,7 +31,10 @@ pub const RECORD_PROGRESS: &str = "intent.RecordProgress";
 pub enum JobMessage {
     Complete(OutboxMessage),
     /// Carries the time at which it is written.
-    Progress { request: intent_pb::RecordProgressRequest, trace: Option<TraceContext> },
+    Progress {
+        request: intent_pb::RecordProgressRequest,
+        trace: Option<TraceContext>,
+    },
 }
 
 impl JobMessage {
@@ -60,7 +63,10 @@ impl JobMessage {
         Self::Complete(OutboxMessage::new(aggregate, PUT_CATALOGUE_ENTRY, request.encode_to_vec()))
     }
 
-    pub fn progress(withdrawal: WithdrawalId, progress: intent_pb::record_progress_request::Progress) -> Self {
+    pub fn progress(
+        withdrawal: WithdrawalId,
+        progress: intent_pb::record_progress_request::Progress,
+    ) -> Self {
         let request = intent_pb::RecordProgressRequest {
             withdrawal_id: withdrawal.to_string(),
             at: None,

@@ -48,7 +48,9 @@ impl QueueKind for Withdrawals {
     /// That a payment is complete, intent hears from confirmation, which knows.
     fn message(&self, job: &Job, news: JobNews<'_>) -> Option<JobMessage> {
         let progress = match news {
-            JobNews::Blocked { reason } => Progress::Blocked(intent_pb::Blocked { reason: reason.to_owned() }),
+            JobNews::Blocked { reason } => {
+                Progress::Blocked(intent_pb::Blocked { reason: reason.to_owned() })
+            }
             JobNews::Unblocked => Progress::Unblocked(intent_pb::Unblocked {}),
             JobNews::Failed { reason } => Progress::Failed(intent_pb::Failed { reason: reason.to_owned() }),
         };

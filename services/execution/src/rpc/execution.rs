@@ -270,6 +270,7 @@ fn read_status(status: pb::JobStatus) -> Option<JobStatus> {
 }
 
 fn parse_verdict(verdict: pb::Verdict) -> Result<Verdict, Status> {
-    proto::payment::read_verdict(verdict, chrono::Utc::now())
-        .map_err(|errors| rpc::error::invalid_all(errors.into_iter().map(|error| (error.field, error.problem))))
+    proto::payment::read_verdict(verdict, chrono::Utc::now()).map_err(|errors| {
+        rpc::error::invalid_all(errors.into_iter().map(|error| (error.field, error.problem)))
+    })
 }

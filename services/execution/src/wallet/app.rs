@@ -30,8 +30,8 @@ impl Wallets {
             .await?
             .ok_or_else(|| WalletError::NoChain(wallet.chain.clone()))?;
         let invalid = |problem: String| WalletError::Invalid { field: "wallet.address", problem };
-        let address = Address::parse(chain.kind, &wallet.address)
-            .map_err(|error| invalid(error.to_string()))?;
+        let address =
+            Address::parse(chain.kind, &wallet.address).map_err(|error| invalid(error.to_string()))?;
         if address.is_zero() {
             return Err(invalid("is the zero address".to_owned()));
         }
@@ -81,10 +81,7 @@ impl Wallets {
         let block = handle.edge.head().await?.number;
         let wanted: Vec<BalanceOf> = keys
             .iter()
-            .map(|key| BalanceOf {
-                holder: key.holder,
-                asset: AssetRef::of_contract(key.contract),
-            })
+            .map(|key| BalanceOf { holder: key.holder, asset: AssetRef::of_contract(key.contract) })
             .collect();
         let balances = handle.edge.balances(&wanted).await?;
         // A contract that gives no balance says nothing; what was known stays.

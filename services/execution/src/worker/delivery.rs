@@ -31,20 +31,24 @@ impl Deliver for MessageDelivery {
         let (mut confirmation, mut intent) = (self.confirmation.clone(), self.intent.clone());
         match delivery.topic.as_str() {
             PUT_WATCH => {
-                let call = |it: confirmation_pb::PutWatchRequest| async move { confirmation.put_watch(it).await };
+                let call =
+                    |it: confirmation_pb::PutWatchRequest| async move { confirmation.put_watch(it).await };
                 deliver(delivery, call).await.map(drop)
             }
             PUT_CHAIN => {
-                let call = |it: confirmation_pb::PutChainRequest| async move { confirmation.put_chain(it).await };
+                let call =
+                    |it: confirmation_pb::PutChainRequest| async move { confirmation.put_chain(it).await };
                 deliver(delivery, call).await.map(drop)
             }
             PUT_CATALOGUE_ENTRY => {
-                let call =
-                    |it: intent_pb::PutCatalogueEntryRequest| async move { intent.put_catalogue_entry(it).await };
+                let call = |it: intent_pb::PutCatalogueEntryRequest| async move {
+                    intent.put_catalogue_entry(it).await
+                };
                 deliver(delivery, call).await.map(drop)
             }
             RECORD_PROGRESS => {
-                let call = |it: intent_pb::RecordProgressRequest| async move { intent.record_progress(it).await };
+                let call =
+                    |it: intent_pb::RecordProgressRequest| async move { intent.record_progress(it).await };
                 deliver(delivery, call).await.map(drop)
             }
             _ => Err(unknown_topic(delivery)),

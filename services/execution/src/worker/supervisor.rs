@@ -107,7 +107,8 @@ impl ChainLoops {
         for index in 0..config.concurrency.max(1) {
             let edges = Edges { chains: chains.clone(), jobs: jobs.clone(), signer: signer.clone() };
             let owner = format!("{}-{index}", owner());
-            let Some(worker) = QueueWorker::new(queue, chain.clone(), owner, edges, Arc::clone(config)) else {
+            let Some(worker) = QueueWorker::new(queue, chain.clone(), owner, edges, Arc::clone(config))
+            else {
                 return;
             };
             let subscription = waker.subscribe(queue.on(chain).name());

@@ -9,8 +9,8 @@ use testkit::Mining;
 use uuid::Uuid;
 use worker::Tick as _;
 
-use crate::findings::void;
 use crate::chain::{foreign_send, mined_nonce, payments_to};
+use crate::findings::void;
 use crate::signer::KEYS;
 use crate::world::{World, bsc};
 

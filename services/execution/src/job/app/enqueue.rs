@@ -223,8 +223,7 @@ async fn announce_in(
 ) -> Result<(), JobError> {
     let mut messages = Vec::with_capacity(fresh.len());
     for job in fresh {
-        let message =
-            |progress| JobMessage::progress(job.new.id, progress).in_trace(job.new.trace.clone());
+        let message = |progress| JobMessage::progress(job.new.id, progress).in_trace(job.new.trace.clone());
         messages.push(message(Progress::Queued(intent_pb::Queued { job_id: job.id.to_string() })));
         if let Some(reason) = &job.blocked {
             messages.push(message(Progress::Blocked(intent_pb::Blocked { reason: reason.clone() })));

@@ -20,7 +20,8 @@ pub(crate) async fn of_jobs(
 ) -> Result<BTreeMap<JobId, Vec<Attempt>>, JobError> {
     let by_id: BTreeMap<JobId, &Job> = jobs.iter().map(|job| (job.id, *job)).collect();
     let ids: Vec<Uuid> = by_id.keys().map(JobId::as_uuid).collect();
-    let rows = sqlx::query(include_str!("../../../queries/select_attempts.sql")).bind(ids).fetch_all(db).await?;
+    let rows =
+        sqlx::query(include_str!("../../../queries/select_attempts.sql")).bind(ids).fetch_all(db).await?;
     let mut by_job: BTreeMap<JobId, Vec<Attempt>> = BTreeMap::new();
     for row in &rows {
         let id = JobId::from_uuid(row.try_get("job_id")?);
@@ -78,11 +79,8 @@ fn read_binding(sender: Address, nonce: Option<u64>, window: Option<Window>) -> 
 }
 
 fn read_window(row: &PgRow) -> Result<Option<Window>, sqlx::Error> {
-    let columns = (
-        read_hash(row, "reference_hash")?,
-        opt_number(row, "expiration_ms")?,
-        opt_number(row, "made_ms")?,
-    );
+    let columns =
+        (read_hash(row, "reference_hash")?, opt_number(row, "expiration_ms")?, opt_number(row, "made_ms")?);
     let (Some(hash), Some(expiration_ms), Some(made_ms)) = columns else { return Ok(None) };
     let reference = chain::block_reference(&hash);
     Ok(Some(Window { reference, expiration_ms, made_ms }))
@@ -174,7 +172,12 @@ pub(crate) async fn insert_in(
         .bind(chain.as_str())
         .bind(reference.map_or(0, |(number, _)| bigint(number)))
         .bind(windows.iter().map(|window| window.and(reference_hash.clone())).collect::<Vec<_>>())
-        .bind(windows.iter().map(|window| window.map(|window| bigint(window.expiration_ms))).collect::<Vec<_>>())
+        .bind(
+            windows
+                .iter()
+                .map(|window| window.map(|window| bigint(window.expiration_ms)))
+                .collect::<Vec<_>>(),
+        )
         .bind(windows.iter().map(|window| window.map(|window| bigint(window.made_ms))).collect::<Vec<_>>())
         .bind(price(|price| Some(price.kind.to_owned())))
         .execute(tx)
@@ -285,9 +288,11 @@ pub(crate) async fn due_resends(
 
 /// The resend loop sends these bytes again at its next look.
 pub(crate) async fn resend_now_in(tx: &mut PgConnection, job: JobId) -> Result<(), sqlx::Error> {
-    sqlx::query("UPDATE attempts SET last_sent_at = NULL WHERE job_id = $1 AND status IN ('signed', 'broadcast')")
-        .bind(job.as_uuid())
-        .execute(tx)
-        .await?;
+    sqlx::query(
+        "UPDATE attempts SET last_sent_at = NULL WHERE job_id = $1 AND status IN ('signed', 'broadcast')",
+    )
+    .bind(job.as_uuid())
+    .execute(tx)
+    .await?;
     Ok(())
 }

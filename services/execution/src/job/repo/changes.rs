@@ -21,9 +21,9 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(job: &'a Job, to: &'a State) -> Self {
-        let closing = to.closing().map_or((None, AfterClosing::Fail), |closing| {
-            (Some(closing.reason.as_str()), closing.then)
-        });
+        let closing = to
+            .closing()
+            .map_or((None, AfterClosing::Fail), |closing| (Some(closing.reason.as_str()), closing.then));
         let (blocked, tx_hash, closing) = match to {
             State::Pending { blocked, .. } => (blocked.as_deref(), None, Some(closing)),
             State::Processing { .. } => (job.blocked.as_deref(), job.tx_hash, Some(closing)),

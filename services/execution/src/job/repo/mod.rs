@@ -12,14 +12,10 @@ use payment::VoidProof;
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, Row as _};
-use types::{
-    AssetId, ChainName, Decimals, JobId, Priority, TxHash, WalletGroupId, WalletId, WithdrawalId,
-};
+use types::{AssetId, ChainName, Decimals, JobId, Priority, TxHash, WalletGroupId, WalletId, WithdrawalId};
 use uuid::Uuid;
 
-use super::{
-    AfterClosing, Closing, Exit, Exposure, Job, JobError, JobFilter, Newest, Payer, State, Status,
-};
+use super::{AfterClosing, Closing, Exit, Exposure, Job, JobError, JobFilter, Newest, Payer, State, Status};
 use crate::queue::JobQueue;
 use crate::row::{amount, bad_column, count, opt_number, text};
 use crate::wallet::repo::address;
@@ -37,14 +33,21 @@ select!(BY_IDS, "WHERE j.id = ANY ($1) ORDER BY j.id");
 select!(BY_WITHDRAWAL, "WHERE j.withdrawal_id = $1");
 select!(BY_WITHDRAWALS, "WHERE j.withdrawal_id = ANY ($1)");
 select!(LOCKED, "WHERE j.id = $1 FOR UPDATE OF j");
+// `OFFSET 0` keeps the planner from walking back through the history of all jobs for the few that have not ended.
 select!(
     OPEN_PAGE,
-    "WHERE ($1::text IS NULL OR j.queue = $1)
-       AND j.status = ANY ($2) AND j.finished_at IS NULL
-       AND ($3::text IS NULL OR j.chain = $3)
-       AND ($4::uuid IS NULL OR j.wallet_id = $4)
-       AND ($5::uuid IS NULL OR j.id < $5)
-     ORDER BY j.id DESC LIMIT $6"
+    "WHERE j.id IN (
+         SELECT open.id FROM (
+             SELECT o.id FROM jobs AS o
+             WHERE o.finished_at IS NULL AND o.status = ANY ($2)
+               AND ($1::text IS NULL OR o.queue = $1)
+               AND ($3::text IS NULL OR o.chain = $3)
+               AND ($4::uuid IS NULL OR o.wallet_id = $4)
+               AND ($5::uuid IS NULL OR o.id < $5)
+             OFFSET 0
+         ) AS open ORDER BY open.id DESC LIMIT $6
+     )
+     ORDER BY j.id DESC"
 );
 select!(
     PAGE,
@@ -172,7 +175,7 @@ fn read_proof(row: &PgRow) -> Result<Option<VoidProof>, JobError> {
 
 pub(crate) fn read_hash(row: &PgRow, column: &str) -> Result<Option<TxHash>, sqlx::Error> {
     let bytes: Option<Vec<u8>> = row.try_get(column)?;
-    let hash = bytes.map(|bytes| <[u8; 32]>::try_from(bytes).map(TxHash)).transpose();
+    let hash = bytes.map(|bytes| <[u8; 32]>::try_from(bytes).map(TxHash::from)).transpose();
     hash.map_err(|_| bad_column(column, "not 32 bytes"))
 }
 
@@ -296,3 +299,7 @@ impl TryFrom<&PgRow> for Job {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

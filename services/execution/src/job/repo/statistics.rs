@@ -53,8 +53,7 @@ pub(crate) struct JobGauge {
 
 pub(crate) async fn job_gauges(db: impl PgExecutor<'_>) -> Result<Vec<JobGauge>, sqlx::Error> {
     let names: Vec<&'static str> = JobQueue::all().map(JobQueue::name).collect();
-    let rows =
-        sqlx::query(include_str!("../../../queries/job_gauges.sql")).bind(names).fetch_all(db).await?;
+    let rows = sqlx::query(include_str!("../../../queries/job_gauges.sql")).bind(names).fetch_all(db).await?;
     let gauge = |row: &PgRow| {
         Ok(JobGauge {
             chain: text(row, "chain")?,
