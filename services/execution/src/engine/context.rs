@@ -19,7 +19,7 @@ use worker::Checkpoints;
 
 use crate::chains::ChainHandle;
 use crate::job::change::{Settlement, apply_in};
-use crate::job::{Attempt, Event, Job, Step, repo};
+use crate::job::{Attempt, Event, Job, Step, WorkEvent, repo};
 use crate::queue::QueueKind;
 use crate::signer::Signer;
 use crate::worker::{WorkError, WorkerConfig};
@@ -51,7 +51,7 @@ impl Work {
 }
 
 /// An item and what became of it.
-pub(super) type Ended = (Item, Event);
+pub(super) type Ended = (Item, WorkEvent);
 
 /// What the steps of one tick share.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl WorkContext {
         let held = self.held_in(&mut tx, &leases).await?;
         for (item, event) in ended.iter().filter(|(item, _)| held.contains(&item.lease.job_id)) {
             let job = repo::lock_in(&mut tx, item.job.id).await?;
-            match job.apply(event) {
+            match job.apply(&Event::Work(event.clone())) {
                 Ok(Step::Changed(change)) => {
                     apply_in(&mut tx, &job, &change, &self.config.schedules, Settlement::default()).await?;
                 }

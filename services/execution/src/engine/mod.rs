@@ -36,7 +36,7 @@ use worker::{Checkpoints, Tick, TickOutcome};
 use self::context::{Ended, Item, Work, WorkContext};
 use self::plan::{Next, plan};
 use crate::chains::Chains;
-use crate::job::{Attempt, Event, Jobs, State};
+use crate::job::{Attempt, Jobs, State, WorkEvent};
 use crate::queue::{JobQueue, QueueKind};
 use crate::signer::Signer;
 use crate::worker::{WorkError, WorkerConfig};
@@ -121,7 +121,7 @@ impl QueueWorker {
                     .into_iter()
                     .chain(plans.replace.into_iter().map(|replacement| replacement.item));
                 let waiting = waiting.chain(work.drain(..).map(|work| work.item));
-                ended.extend(waiting.map(|item| (item, Event::Blocked { reason: reason.clone() })));
+                ended.extend(waiting.map(|item| (item, WorkEvent::Blocked { reason: reason.clone() })));
             }
         }
         context.checkpoints.pass("execution.after_reserve").await;
@@ -149,7 +149,7 @@ impl QueueWorker {
             items.into_iter().partition(|item| reasons.contains_key(&item.job.id));
         ended.extend(waiting.into_iter().map(|item| {
             let reason = reasons.get(&item.job.id).cloned().unwrap_or_default();
-            (item, Event::Blocked { reason })
+            (item, WorkEvent::Blocked { reason })
         }));
         Ok(context.reload(found).await?.into_iter().filter(|item| item.job.payer.is_some()).collect())
     }
@@ -203,14 +203,14 @@ impl QueueWorker {
     }
 
     /// A job that is being confirmed and whose nonce a block already holds needs no higher fee: the verdict will say what landed.
-    async fn needless(&self, context: &WorkContext, item: &Item) -> Option<Event> {
+    async fn needless(&self, context: &WorkContext, item: &Item) -> Option<WorkEvent> {
         let (payer, nonce) = (item.job.payer.as_ref()?, item.job.nonce?);
         let State::Confirming { .. } = item.job.state else { return None };
         let views = context.look_at(vec![payer.address]).await;
         match views.into_values().next()? {
-            Ok(view) if nonce < view.mined => Some(Event::Sent),
+            Ok(view) if nonce < view.mined => Some(WorkEvent::Sent),
             Ok(_) => None,
-            Err(reason) => Some(Event::Blocked { reason }),
+            Err(reason) => Some(WorkEvent::Blocked { reason }),
         }
     }
 
@@ -299,7 +299,7 @@ impl Plans {
     fn place(&mut self, item: Item, max_lapses: u32) {
         if item.lease.lapses >= max_lapses {
             let reason = format!("{} workers died over it", item.lease.lapses);
-            self.ended.push((item, Event::Inexplicable { reason }));
+            self.ended.push((item, WorkEvent::Inexplicable { reason }));
             return;
         }
         match plan(&item.job, &item.attempts) {

@@ -3,7 +3,7 @@
 //! This is where a crash is resumed: whatever step an earlier worker died in, the rows say which one comes next, and nothing
 //! else is signed at another nonce while anything signed before could land.
 
-use crate::job::{Attempt, AttemptStatus, Closing, Event, Exposure, Job, Request, State};
+use crate::job::{Attempt, AttemptStatus, Closing, Exposure, Job, Request, State, WorkEvent};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
@@ -22,7 +22,7 @@ pub(super) enum Next {
     /// Close the nonce without paying, outbidding this attempt; without one, at the market's price.
     Cancel(Option<Attempt>),
     /// The rows themselves say what became of it.
-    End(Event),
+    End(WorkEvent),
 }
 
 pub(super) fn plan(job: &Job, attempts: &[Attempt]) -> Next {
@@ -97,12 +97,12 @@ fn plan_closing(
         (None, Some(signed)) if signed.action.is_cancellation() && !signed.rejected => Next::Send(signed),
         // What was only reserved is in no pool: nothing of it needs to be outbid, and above its price may be above the cap.
         (_, _) if exposure == Exposure::Held => Next::Cancel(outbid),
-        (_, _) => Next::End(Event::Refused { reason: closing.reason.clone() }),
+        (_, _) => Next::End(WorkEvent::Refused { reason: closing.reason.clone() }),
     }
 }
 
 fn plan_payment(job: &Job, exposure: Exposure, unsigned: Option<Attempt>, newest: Option<Attempt>) -> Next {
-    let inexplicable = |reason: &str| Next::End(Event::Inexplicable { reason: reason.to_owned() });
+    let inexplicable = |reason: &str| Next::End(WorkEvent::Inexplicable { reason: reason.to_owned() });
     match (unsigned, newest, exposure) {
         (Some(begun), _, _) => Next::Resume(begun),
         (None, Some(signed), _) => Next::Send(signed),

@@ -140,10 +140,13 @@ fn what_was_begun_is_resumed_and_never_begun_again() {
 fn nothing_new_is_signed_while_something_old_may_land() {
     let unproven = job(processing(Exposure::Unproven, None));
     let dead = pay(&unproven, 1, AttemptStatus::Reverted);
-    assert!(matches!(plan(&unproven, std::slice::from_ref(&dead)), Next::End(Event::Inexplicable { .. })));
+    assert!(matches!(
+        plan(&unproven, std::slice::from_ref(&dead)),
+        Next::End(WorkEvent::Inexplicable { .. })
+    ));
     assert_eq!(plan(&job(processing(Exposure::Clear, None)), &[dead]), Next::Pay, "proven");
     let odd = job(processing(Exposure::Held, None));
-    assert!(matches!(plan(&odd, &[]), Next::End(Event::Inexplicable { .. })));
+    assert!(matches!(plan(&odd, &[]), Next::End(WorkEvent::Inexplicable { .. })));
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn giving_up_closes_the_nonce_and_nothing_else() {
     let closed = cancel(&base, 2, AttemptStatus::Signed);
     assert_eq!(plan(&base, &[signed, closed.clone()]), Next::Send(closed));
     let free = job(processing(Exposure::Clear, closing()));
-    assert!(matches!(plan(&free, &[]), Next::End(Event::Refused { .. })));
+    assert!(matches!(plan(&free, &[]), Next::End(WorkEvent::Refused { .. })));
 }
 
 #[test]
@@ -223,6 +226,6 @@ fn within_a_window_what_was_begun_is_finished_and_nothing_replaces_it() {
 fn after_a_window_has_closed_a_job_needs_its_proof_to_be_paid_again() {
     let ended = job(processing(Exposure::Unproven, None));
     let dead = windowed(&ended, AttemptStatus::Void);
-    assert!(matches!(plan(&ended, std::slice::from_ref(&dead)), Next::End(Event::Inexplicable { .. })));
+    assert!(matches!(plan(&ended, std::slice::from_ref(&dead)), Next::End(WorkEvent::Inexplicable { .. })));
     assert_eq!(plan(&job(processing(Exposure::Clear, None)), &[dead]), Next::Pay);
 }

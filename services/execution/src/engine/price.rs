@@ -8,7 +8,7 @@ use payment::{Action, AssetRef, BlockRef, GasFee, Price, Quote, Transfer, Window
 use types::{Address, Priority, RawAmount};
 
 use super::context::{Ended, Item, WorkContext};
-use crate::job::{Attempt, Event};
+use crate::job::{Attempt, WorkEvent};
 
 /// A price within the caps.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ impl WorkContext {
                     items.push(item);
                     actions.push(action);
                 }
-                Err(reason) => ended.push((item, Event::Blocked { reason })),
+                Err(reason) => ended.push((item, WorkEvent::Blocked { reason })),
             }
         }
         for (priority, (items, actions)) in by_priority.into_iter().rev() {
@@ -110,7 +110,7 @@ impl WorkContext {
         item: &Item,
         action: &Action,
         previous: Option<&Attempt>,
-    ) -> Result<Offer, Event> {
+    ) -> Result<Offer, WorkEvent> {
         let market = self.chain.edge.quote(action, item.job.priority).await;
         let before = previous.and_then(|attempt| attempt.price);
         let quote = match (before, market) {
@@ -129,20 +129,20 @@ impl WorkContext {
         };
         // At a nonce that is held, a fee above the cap is no reason to wait: the verdicts go on deciding.
         self.within_caps(&quote, action).map_err(|event| match event {
-            Event::Blocked { reason } => Event::TryFailed { error: reason },
+            WorkEvent::Blocked { reason } => WorkEvent::TryFailed { error: reason },
             other => other,
         })
     }
 
-    fn within_caps(&self, quote: &Quote, action: &Action) -> Result<Offer, Event> {
+    fn within_caps(&self, quote: &Quote, action: &Action) -> Result<Offer, WorkEvent> {
         let (max_cost, cap) = (quote.max_cost, self.chain.settings.max_fee);
         if max_cost > cap {
             tracing::info!(chain = %self.chain.settings.name, %max_cost, %cap, "a fee is above the cap");
-            return Err(Event::Blocked { reason: TOO_EXPENSIVE.to_owned() });
+            return Err(WorkEvent::Blocked { reason: TOO_EXPENSIVE.to_owned() });
         }
         let cost = native_amount(action).checked_add(max_cost);
         let cost =
-            cost.ok_or_else(|| Event::Refused { reason: "amount and fee are out of range".to_owned() })?;
+            cost.ok_or_else(|| WorkEvent::Refused { reason: "amount and fee are out of range".to_owned() })?;
         Ok(Offer { price: quote.price, cost })
     }
 
@@ -176,8 +176,8 @@ fn native_amount(action: &Action) -> RawAmount {
     }
 }
 
-fn at_cap() -> Event {
-    Event::TryFailed { error: "the fee is at its cap".to_owned() }
+fn at_cap() -> WorkEvent {
+    WorkEvent::TryFailed { error: "the fee is at its cap".to_owned() }
 }
 
 /// The price that was offered before, with the gas that the action needs now.
@@ -231,19 +231,19 @@ async fn view(edge: &dyn ChainEdge, address: Address) -> Result<WalletView, Chai
 }
 
 /// The one place where a failed quote becomes a job's fate.
-fn unpriced(error: &QuoteError) -> Event {
+fn unpriced(error: &QuoteError) -> WorkEvent {
     match error {
         QuoteError::AboveCap(above) => {
             tracing::info!(needed = above.needed, cap = above.cap, "the chain's price is above the cap");
-            Event::Blocked { reason: TOO_EXPENSIVE.to_owned() }
+            WorkEvent::Blocked { reason: TOO_EXPENSIVE.to_owned() }
         }
         QuoteError::InsufficientFunds { reason } => {
             tracing::info!(reason, "a wallet cannot pay");
-            Event::Blocked { reason: "the wallet cannot pay amount and fee at the moment".to_owned() }
+            WorkEvent::Blocked { reason: "the wallet cannot pay amount and fee at the moment".to_owned() }
         }
-        QuoteError::Chain(error) => Event::Blocked { reason: away(error) },
+        QuoteError::Chain(error) => WorkEvent::Blocked { reason: away(error) },
         QuoteError::GasAboveCap { .. } | QuoteError::WouldRevert { .. } => {
-            Event::TryFailed { error: error.to_string() }
+            WorkEvent::TryFailed { error: error.to_string() }
         }
     }
 }

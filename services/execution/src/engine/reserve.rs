@@ -14,7 +14,7 @@ use types::{Address, AttemptId};
 
 use super::context::{Ended, Item, Work, WorkContext};
 use super::price::{Offer, Priced, WalletView};
-use crate::job::{Attempt, AttemptStatus, Event, repo};
+use crate::job::{Attempt, AttemptStatus, WorkEvent, repo};
 use crate::lane::repo::{self as lanes, Taken};
 use crate::worker::WorkError;
 
@@ -45,7 +45,7 @@ impl WorkContext {
             match views.get(&name) {
                 Some(Ok(view)) => open.push((address, *view, priced)),
                 Some(Err(reason)) => {
-                    let blocked = |one: Priced| (one.item, Event::Blocked { reason: reason.clone() });
+                    let blocked = |one: Priced| (one.item, WorkEvent::Blocked { reason: reason.clone() });
                     all.ended.extend(priced.into_iter().map(blocked));
                 }
                 None => {}
@@ -76,7 +76,7 @@ impl WorkContext {
         let priced = priced.into_iter().filter(|one| ours.contains(&one.item.lease.job_id));
         let mut result = Reserved::default();
         let Some(mut state) = lanes::lock_in(&mut tx, chain, &address, &view.sight).await? else {
-            let blocked = |one: Priced| (one.item, Event::Blocked { reason: unanchored(&address) });
+            let blocked = |one: Priced| (one.item, WorkEvent::Blocked { reason: unanchored(&address) });
             result.ended.extend(priced.map(blocked));
             return Ok(result);
         };
@@ -86,7 +86,7 @@ impl WorkContext {
             let cost = offer.cost;
             if let Some(reason) = &state.halted_reason {
                 let reason = format!("the lane of {address} is halted: {reason}");
-                result.ended.push((item, Event::Blocked { reason }));
+                result.ended.push((item, WorkEvent::Blocked { reason }));
                 continue;
             }
             if state.unmined + taken.len() as u64 >= self.config.max_unmined {
@@ -95,13 +95,13 @@ impl WorkContext {
             }
             let Some(left) = free.checked_sub(cost) else {
                 tracing::info!(%chain, %address, %cost, %free, job_id = %item.job.id, "the wallet lacks coin for the fee");
-                result.ended.push((item, Event::Blocked { reason: short_of(&address) }));
+                result.ended.push((item, WorkEvent::Blocked { reason: short_of(&address) }));
                 continue;
             };
             let nonce = match state.lane.take() {
                 Ok(nonce) => nonce,
                 Err(blocked) => {
-                    result.ended.push((item, Event::Blocked { reason: blocked.to_string() }));
+                    result.ended.push((item, WorkEvent::Blocked { reason: blocked.to_string() }));
                     continue;
                 }
             };

@@ -16,7 +16,7 @@ use types::{AttemptId, TxHash};
 use super::context::{Ended, Work, WorkContext};
 use crate::confirmation::watch;
 use crate::job::repo::attempts;
-use crate::job::{Attempt, Event, Job, JobError};
+use crate::job::{Attempt, Job, JobError, WorkEvent};
 use crate::outbox::enqueue_in;
 use crate::signer::{self, SignOutcome};
 use crate::worker::WorkError;
@@ -27,7 +27,7 @@ const MOST_AT_ONCE: usize = 256;
 /// What one request led to.
 enum Outcome {
     Bytes(Vec<u8>, TxHash),
-    Ended(Event),
+    Ended(WorkEvent),
     /// Nothing may be done or written: the job belongs to another worker.
     Fenced,
 }
@@ -115,7 +115,7 @@ impl WorkContext {
             SignOutcome::Guarded { reason } if attempt.has_window() => inexplicable(reason),
             SignOutcome::Guarded { reason } => Outcome::Ended(refusal(&work.item.attempts, attempt, reason)),
             SignOutcome::Unknown { error } => {
-                Outcome::Ended(Event::Blocked { reason: format!("not signed yet: {error}") })
+                Outcome::Ended(WorkEvent::Blocked { reason: format!("not signed yet: {error}") })
             }
             SignOutcome::Fenced => Outcome::Fenced,
         }
@@ -157,7 +157,7 @@ impl WorkContext {
 }
 
 fn inexplicable(reason: String) -> Outcome {
-    Outcome::Ended(Event::Inexplicable { reason })
+    Outcome::Ended(WorkEvent::Inexplicable { reason })
 }
 
 /// The transaction that an attempt stands for.
@@ -167,31 +167,31 @@ fn plan_of(attempt: &Attempt) -> Option<Plan> {
 
 /// A limit over time must not hold up the wallet's other payments: the nonce goes on to another job, unless something was
 /// signed at it before.
-fn not_now(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
+fn not_now(others: &[Attempt], refused: &Attempt, reason: String) -> WorkEvent {
     if !refused.action.is_cancellation() && is_first(others, refused) {
-        Event::RefusedForNow { reason }
+        WorkEvent::RefusedForNow { reason }
     } else {
-        Event::Blocked { reason }
+        WorkEvent::Blocked { reason }
     }
 }
 
 /// Nothing is signed without approvals, so the nonce goes on to another job and this one waits for new ones. What was signed
 /// before needs none.
-fn expired(others: &[Attempt], refused: &Attempt, reason: &str) -> Event {
+fn expired(others: &[Attempt], refused: &Attempt, reason: &str) -> WorkEvent {
     let reason = format!("its approvals have expired and must be renewed: {reason}");
     if !refused.action.is_cancellation() && is_first(others, refused) {
-        Event::ApprovalsExpired { reason }
+        WorkEvent::ApprovalsExpired { reason }
     } else {
-        Event::Blocked { reason }
+        WorkEvent::Blocked { reason }
     }
 }
 
 /// The signer knows a payment at this nonce that is not known here. If bytes of our own are stored for it, one of us is wrong.
-fn spent(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
+fn spent(others: &[Attempt], refused: &Attempt, reason: String) -> WorkEvent {
     if is_first(others, refused) {
-        Event::NonceSpent { reason }
+        WorkEvent::NonceSpent { reason }
     } else {
-        Event::Inexplicable {
+        WorkEvent::Inexplicable {
             reason: format!("bytes are stored for a nonce that is another payment's: {reason}"),
         }
     }
@@ -204,14 +204,18 @@ fn is_first(others: &[Attempt], refused: &Attempt) -> bool {
 
 /// A refused payment is given up; a refused cancellation leaves the nonce to another job, if nothing of this job was ever
 /// signed at it.
-fn refusal(others: &[Attempt], refused: &Attempt, reason: String) -> Event {
+fn refusal(others: &[Attempt], refused: &Attempt, reason: String) -> WorkEvent {
     if !refused.action.is_cancellation() {
         return if refused.has_window() {
-            Event::RefusedUnsigned { reason }
+            WorkEvent::RefusedUnsigned { reason }
         } else {
-            Event::Refused { reason }
+            WorkEvent::Refused { reason }
         };
     }
     let reason = format!("the signer refuses to close the nonce: {reason}");
-    if is_first(others, refused) { Event::NonceUnusable { reason } } else { Event::Inexplicable { reason } }
+    if is_first(others, refused) {
+        WorkEvent::NonceUnusable { reason }
+    } else {
+        WorkEvent::Inexplicable { reason }
+    }
 }

@@ -18,6 +18,6 @@ pub use error::JobError;
 pub use model::{Approval, Job, Payer};
 pub use state::{
     AfterClosing, BindingFate, Change, ClosedBy, Closing, Due, Event, Exit, Exposure, IllegalTransition,
-    Newest, RefusedAction, Request, State, Status, Step,
+    Newest, RefusedAction, Request, State, Status, Step, WorkEvent,
 };
 pub use transitions::Tries;

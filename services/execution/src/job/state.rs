@@ -192,51 +192,12 @@ pub enum RefusedAction {
 /// Something that happens to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A worker took it, under a lease.
-    Claimed,
-    /// It cannot go on for a reason outside of it: no liquidity, a node or the signer is away. Costs no try.
-    Blocked {
-        reason: String,
-    },
-    /// It was tried and failed for the moment. Costs a try.
-    TryFailed {
-        error: String,
-    },
-    /// Bytes are stored and were offered to the nodes.
-    Sent,
+    Work(WorkEvent),
     /// Every node refused the newest bytes for good. `last`: they were replaced as often as is worth trying.
     Rejected {
         action: RefusedAction,
         reason: String,
         last: bool,
-    },
-    /// The signer refuses for the time being and has signed nothing under the binding: the job waits without one.
-    RefusedForNow {
-        reason: String,
-    },
-    /// Approvals expired before anything was signed: the job waits without a binding until approvers have signed again.
-    ApprovalsExpired {
-        reason: String,
-    },
-    /// The signer has used the nonce for another payment that is not known here: it is abandoned.
-    NonceSpent {
-        reason: String,
-    },
-    /// The signer, or the rules, will never allow this payment.
-    Refused {
-        reason: String,
-    },
-    /// As `Refused`, and nothing was signed under the binding, which needs no closing.
-    RefusedUnsigned {
-        reason: String,
-    },
-    /// The signer refuses even the cancellation and never signed anything at the nonce: another job may have it.
-    NonceUnusable {
-        reason: String,
-    },
-    /// A result that cannot be explained; a person must look.
-    Inexplicable {
-        reason: String,
     },
     /// An operator gives the job up.
     CancelRequested {
@@ -245,6 +206,33 @@ pub enum Event {
     /// An operator wants the job tried now.
     RetryRequested,
     Verdict(Finding),
+}
+
+/// What the worker that holds a job reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkEvent {
+    /// The worker took it, under a lease.
+    Claimed,
+    /// It cannot go on for a reason outside of it: no liquidity, a node or the signer is away. Costs no try.
+    Blocked { reason: String },
+    /// It was tried and failed for the moment. Costs a try.
+    TryFailed { error: String },
+    /// Bytes are stored and were offered to the nodes.
+    Sent,
+    /// The signer refuses for the time being and has signed nothing under the binding: the job waits without one.
+    RefusedForNow { reason: String },
+    /// Approvals expired before anything was signed: the job waits without a binding until approvers have signed again.
+    ApprovalsExpired { reason: String },
+    /// The signer has used the nonce for another payment that is not known here: it is abandoned.
+    NonceSpent { reason: String },
+    /// The signer, or the rules, will never allow this payment.
+    Refused { reason: String },
+    /// As `Refused`, and nothing was signed under the binding, which needs no closing.
+    RefusedUnsigned { reason: String },
+    /// The signer refuses even the cancellation and never signed anything at the nonce: another job may have it.
+    NonceUnusable { reason: String },
+    /// A result that cannot be explained; a person must look.
+    Inexplicable { reason: String },
 }
 
 /// What becomes of the binding that the job holds.
@@ -315,18 +303,8 @@ pub struct IllegalTransition {
 impl Event {
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Claimed => "a claim",
-            Self::Blocked { .. } => "a block",
-            Self::TryFailed { .. } => "a failed try",
-            Self::Sent => "a broadcast",
+            Self::Work(_) => "the outcome of work on it",
             Self::Rejected { .. } => "a refusal by every node",
-            Self::ApprovalsExpired { .. } => "expired approvals",
-            Self::NonceSpent { .. } => "a spent nonce",
-            Self::RefusedForNow { .. } => "a refusal for now",
-            Self::Refused { .. } => "a refusal",
-            Self::RefusedUnsigned { .. } => "a refusal before anything was signed",
-            Self::NonceUnusable { .. } => "an unusable nonce",
-            Self::Inexplicable { .. } => "an inexplicable result",
             Self::CancelRequested { .. } => "a cancellation",
             Self::RetryRequested => "a retry",
             Self::Verdict(finding) => finding.name(),

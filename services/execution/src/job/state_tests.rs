@@ -107,25 +107,28 @@ fn refused_by_all(action: RefusedAction, last: bool) -> Event {
 
 fn events() -> Vec<Event> {
     let text = || "why".to_owned();
-    let mut events = vec![
-        Event::Claimed,
-        Event::Blocked { reason: text() },
-        Event::TryFailed { error: text() },
-        Event::Sent,
-        Event::RefusedForNow { reason: text() },
-        Event::Refused { reason: text() },
-        Event::RefusedUnsigned { reason: text() },
-        Event::NonceUnusable { reason: text() },
-        Event::Inexplicable { reason: text() },
-        Event::ApprovalsExpired { reason: text() },
-        Event::NonceSpent { reason: text() },
+    let work = [
+        WorkEvent::Claimed,
+        WorkEvent::Blocked { reason: text() },
+        WorkEvent::TryFailed { error: text() },
+        WorkEvent::Sent,
+        WorkEvent::RefusedForNow { reason: text() },
+        WorkEvent::Refused { reason: text() },
+        WorkEvent::RefusedUnsigned { reason: text() },
+        WorkEvent::NonceUnusable { reason: text() },
+        WorkEvent::Inexplicable { reason: text() },
+        WorkEvent::ApprovalsExpired { reason: text() },
+        WorkEvent::NonceSpent { reason: text() },
+    ];
+    let mut events: Vec<Event> = work.into_iter().map(Event::Work).collect();
+    events.extend([
         cancel(),
         Event::RetryRequested,
         settled(),
         contradicted(),
         Event::Verdict(Finding::Stuck { newest: hash(), waited: chrono::TimeDelta::seconds(1) }),
         Event::Verdict(Finding::Reopened { tx: hash(), block_hash: None }),
-    ];
+    ]);
     for yes in [false, true] {
         events.push(refused_by_all(RefusedAction::Payment, yes));
         events.push(refused_by_all(RefusedAction::Cancellation, yes));
@@ -191,11 +194,13 @@ fn check(before: &State, event: &Event, tries: Tries) {
         let allowed = matches!(
             event,
             Event::Verdict(_)
-                | Event::NonceUnusable { .. }
-                | Event::RefusedForNow { .. }
-                | Event::RefusedUnsigned { .. }
-                | Event::ApprovalsExpired { .. }
-                | Event::NonceSpent { .. }
+                | Event::Work(
+                    WorkEvent::NonceUnusable { .. }
+                        | WorkEvent::RefusedForNow { .. }
+                        | WorkEvent::RefusedUnsigned { .. }
+                        | WorkEvent::ApprovalsExpired { .. }
+                        | WorkEvent::NonceSpent { .. }
+                )
         );
         assert!(allowed, "{event:?} let a nonce go");
         assert_ne!(next.exposure(), Exposure::Held, "{before:?} still holds what it released on {event:?}");
@@ -282,7 +287,7 @@ fn what_nobody_takes_is_replaced_then_closed_then_tried_again_and_never_elsewher
 
 #[test]
 fn expired_approvals_wait_without_a_nonce_and_without_a_try() {
-    let event = Event::ApprovalsExpired { reason: "0 of 2 hold".into() };
+    let event = Event::Work(WorkEvent::ApprovalsExpired { reason: "0 of 2 hold".into() });
     let change = changed(&processing(Exposure::Held), &event, FRESH);
     let blocked = Some("0 of 2 hold".into());
     assert_eq!(change.to, State::Pending { blocked, exposure: Exposure::Clear, closing: None });
@@ -325,7 +330,7 @@ fn what_was_undone_neither_pays_again_nor_fails_and_its_nonce_can_still_be_close
 
 #[test]
 fn a_block_costs_no_try() {
-    let blocked = Event::Blocked { reason: "node away".into() };
+    let blocked = Event::Work(WorkEvent::Blocked { reason: "node away".into() });
     let change = changed(&processing(Exposure::Clear), &blocked, FRESH);
     assert!(!change.count_try);
     assert_eq!(change.due, Due::AfterWait);
@@ -359,7 +364,7 @@ proptest! {
 #[test]
 fn a_nonce_that_cannot_be_closed_is_tried_again_at_the_pace_of_tries_and_not_in_a_loop() {
     let stuck = State::Processing { exposure: Exposure::Held, closing: closing(AfterClosing::Fail) };
-    let failed = Event::TryFailed { error: "the fee is at its cap".into() };
+    let failed = Event::Work(WorkEvent::TryFailed { error: "the fee is at its cap".into() });
     let change = changed(&stuck, &failed, Tries { made: 5, allowed: 5 });
     assert_eq!((change.to.name(), change.due), ("pending", Due::AfterTry));
     assert_eq!(change.to.request(), Some(Request::Cancel));

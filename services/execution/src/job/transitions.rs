@@ -8,7 +8,7 @@ use types::TxHash;
 
 use super::state::{
     AfterClosing, BindingFate, Change, ClosedBy, Closing, Due, Event, Exit, Exposure, IllegalTransition,
-    Newest, RefusedAction, State, Step,
+    Newest, RefusedAction, State, Step, WorkEvent,
 };
 
 const MAY_COME_BACK: &str = "what was final about it was undone once and may come back";
@@ -40,42 +40,28 @@ impl Machine<'_> {
             Event::CancelRequested { reason } => self.cancel(reason).map_err(|why| self.illegal(event, why)),
             Event::RetryRequested => self.retry().map_err(|why| self.illegal(event, why)),
             Event::Rejected { action, reason, last } => Ok(self.reject(*action, reason, *last)),
-            Event::Claimed
-            | Event::Blocked { .. }
-            | Event::TryFailed { .. }
-            | Event::Sent
-            | Event::RefusedForNow { .. }
-            | Event::ApprovalsExpired { .. }
-            | Event::NonceSpent { .. }
-            | Event::Refused { .. }
-            | Event::RefusedUnsigned { .. }
-            | Event::NonceUnusable { .. }
-            | Event::Inexplicable { .. } => self.work(event).map_err(|why| self.illegal(event, why)),
+            Event::Work(work) => self.work(work).map_err(|why| self.illegal(event, why)),
         }
     }
 
     /// What a worker reports.
-    fn work(&self, event: &Event) -> Result<Step, &'static str> {
+    fn work(&self, event: &WorkEvent) -> Result<Step, &'static str> {
         match self.state {
             State::Pending { exposure, closing, .. } => match event {
-                Event::Claimed => {
+                WorkEvent::Claimed => {
                     let to = State::Processing { exposure: *exposure, closing: closing.clone() };
                     Ok(changed(to, Due::Never))
                 }
-                Event::Blocked { .. }
-                | Event::TryFailed { .. }
-                | Event::Sent
-                | Event::RefusedForNow { .. }
-                | Event::ApprovalsExpired { .. }
-                | Event::NonceSpent { .. }
-                | Event::Refused { .. }
-                | Event::RefusedUnsigned { .. }
-                | Event::NonceUnusable { .. }
-                | Event::Inexplicable { .. } => Err("nobody has claimed it"),
-                Event::Rejected { .. }
-                | Event::CancelRequested { .. }
-                | Event::RetryRequested
-                | Event::Verdict(_) => Ok(Step::AlreadyApplied),
+                WorkEvent::Blocked { .. }
+                | WorkEvent::TryFailed { .. }
+                | WorkEvent::Sent
+                | WorkEvent::RefusedForNow { .. }
+                | WorkEvent::ApprovalsExpired { .. }
+                | WorkEvent::NonceSpent { .. }
+                | WorkEvent::Refused { .. }
+                | WorkEvent::RefusedUnsigned { .. }
+                | WorkEvent::NonceUnusable { .. }
+                | WorkEvent::Inexplicable { .. } => Err("nobody has claimed it"),
             },
             State::Processing { .. } => self.work_on_processing(event),
             State::Confirming { newest, .. } => Ok(self.work_on_confirming(*newest, event)),
@@ -84,65 +70,59 @@ impl Machine<'_> {
         }
     }
 
-    fn work_on_processing(&self, event: &Event) -> Result<Step, &'static str> {
+    fn work_on_processing(&self, event: &WorkEvent) -> Result<Step, &'static str> {
         Ok(match event {
             // The lease of an earlier worker expired.
-            Event::Claimed => Step::AlreadyApplied,
-            Event::Blocked { reason } => {
+            WorkEvent::Claimed => Step::AlreadyApplied,
+            WorkEvent::Blocked { reason } => {
                 changed(self.pending(Some(reason), self.state.exposure()), Due::AfterWait)
             }
-            Event::TryFailed { error } => self.after_try(BindingFate::Keep, error),
-            Event::Sent if self.holds() => {
+            WorkEvent::TryFailed { error } => self.after_try(BindingFate::Keep, error),
+            WorkEvent::Sent if self.holds() => {
                 let closing = self.state.closing().cloned();
                 changed(State::Confirming { newest: Newest::Live, closing, requested: false }, Due::Never)
             }
-            Event::Sent => return Err("it holds no binding under which anything could be sent"),
-            Event::RefusedForNow { reason } => self.wait_without_binding(reason, Due::AfterWait),
-            Event::ApprovalsExpired { reason } => self.wait_without_binding(reason, Due::Rarely),
-            Event::NonceSpent { reason } => self.abandon_nonce(reason),
-            Event::Refused { reason } => self.give_up(reason),
-            Event::RefusedUnsigned { reason } => {
+            WorkEvent::Sent => return Err("it holds no binding under which anything could be sent"),
+            WorkEvent::RefusedForNow { reason } => self.wait_without_binding(reason, Due::AfterWait),
+            WorkEvent::ApprovalsExpired { reason } => self.wait_without_binding(reason, Due::Rarely),
+            WorkEvent::NonceSpent { reason } => self.abandon_nonce(reason),
+            WorkEvent::Refused { reason } => self.give_up(reason),
+            WorkEvent::RefusedUnsigned { reason } => {
                 let known = self.state.closing().map(|closing| &closing.reason);
                 self.failed(known.unwrap_or(reason), self.released(BindingFate::Freed))
             }
-            Event::NonceUnusable { reason } => self.park(reason, self.released(BindingFate::Freed)),
-            Event::Inexplicable { reason } => self.park(reason, BindingFate::Keep),
-            Event::Rejected { .. }
-            | Event::CancelRequested { .. }
-            | Event::RetryRequested
-            | Event::Verdict(_) => Step::AlreadyApplied,
+            WorkEvent::NonceUnusable { reason } => self.park(reason, self.released(BindingFate::Freed)),
+            WorkEvent::Inexplicable { reason } => self.park(reason, BindingFate::Keep),
         })
     }
 
     /// A bump or a cancellation is being made; the payment itself may land at any moment.
-    fn work_on_confirming(&self, newest: Newest, event: &Event) -> Step {
+    fn work_on_confirming(&self, newest: Newest, event: &WorkEvent) -> Step {
         let closing = self.state.closing();
         match event {
-            Event::Claimed => Step::AlreadyApplied,
-            Event::Sent => changed(self.confirming(false), Due::Never),
-            Event::Blocked { reason } => noted(self.confirming(true), Due::AfterWait, reason),
+            WorkEvent::Claimed => Step::AlreadyApplied,
+            WorkEvent::Sent => changed(self.confirming(false), Due::Never),
+            WorkEvent::Blocked { reason } => noted(self.confirming(true), Due::AfterWait, reason),
             // Nobody takes what is there and nothing else can be made: that is the end of this nonce, or of our means.
-            Event::TryFailed { error: reason } | Event::Refused { reason } if newest == Newest::Rejected => {
+            WorkEvent::TryFailed { error: reason } | WorkEvent::Refused { reason }
+                if newest == Newest::Rejected =>
+            {
                 let action =
                     if closing.is_some() { RefusedAction::Cancellation } else { RefusedAction::Payment };
                 self.reject(action, reason, true)
             }
             // A bump that cannot be made waits for the next verdict; a cancellation is tried again.
-            Event::TryFailed { error: reason }
-            | Event::RefusedForNow { reason }
-            | Event::ApprovalsExpired { reason }
-            | Event::NonceSpent { reason }
-            | Event::Refused { reason }
-            | Event::RefusedUnsigned { reason }
-            | Event::NonceUnusable { reason }
-            | Event::Inexplicable { reason } => {
+            WorkEvent::TryFailed { error: reason }
+            | WorkEvent::RefusedForNow { reason }
+            | WorkEvent::ApprovalsExpired { reason }
+            | WorkEvent::NonceSpent { reason }
+            | WorkEvent::Refused { reason }
+            | WorkEvent::RefusedUnsigned { reason }
+            | WorkEvent::NonceUnusable { reason }
+            | WorkEvent::Inexplicable { reason } => {
                 let due = if closing.is_some() { Due::AfterTry } else { Due::Never };
                 noted(self.confirming(closing.is_some()), due, reason)
             }
-            Event::Rejected { .. }
-            | Event::CancelRequested { .. }
-            | Event::RetryRequested
-            | Event::Verdict(_) => Step::AlreadyApplied,
         }
     }
 
