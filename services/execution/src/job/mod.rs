@@ -9,9 +9,7 @@ pub(crate) mod repo;
 mod state;
 mod transitions;
 
-pub use app::{
-    ImportedJob, JobCount, JobFilter, Jobs, JobsConfig, LaneView, NewWithdrawal, Renewal, Statistics,
-};
+pub use app::{ImportedJob, JobCount, JobFilter, Jobs, JobsConfig, NewWithdrawal, Renewal, Statistics};
 pub use attempt::{Attempt, AttemptStatus};
 pub use change::{Schedule, Schedules};
 pub use error::JobError;

@@ -165,20 +165,12 @@ impl State {
     }
 
     pub fn request(&self) -> Option<Request> {
-        match self {
-            Self::Confirming { requested: true, closing, .. } => {
-                Some(if closing.is_some() { Request::Cancel } else { Request::Bump })
-            }
-            Self::Pending { closing: Some(_), .. } | Self::Processing { closing: Some(_), .. } => {
-                Some(Request::Cancel)
-            }
-            Self::Pending { closing: None, .. }
-            | Self::Processing { closing: None, .. }
-            | Self::Confirming { requested: false, .. }
-            | Self::Confirmed { .. }
-            | Self::Failed { .. }
-            | Self::Parked { .. } => None,
-        }
+        let requested = match self {
+            Self::Confirming { requested, .. } => *requested,
+            Self::Pending { closing, .. } | Self::Processing { closing, .. } => closing.is_some(),
+            Self::Confirmed { .. } | Self::Failed { .. } | Self::Parked { .. } => false,
+        };
+        requested.then(|| if self.closing().is_some() { Request::Cancel } else { Request::Bump })
     }
 }
 
@@ -190,6 +182,7 @@ pub enum RefusedAction {
 }
 
 /// Something that happens to a job.
+#[allow(clippy::large_enum_variant, reason = "an event is made, applied once and dropped")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Work(WorkEvent),

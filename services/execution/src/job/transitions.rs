@@ -189,40 +189,29 @@ impl Machine<'_> {
                 | Finding::Reopened { .. }
                 | Finding::Cancelled { .. } => Step::AlreadyApplied,
             },
-            State::Parked { reason: why, exit } => self.judge_parked(why, exit, finding),
+            State::Parked { reason, .. } => self.judge_parked(reason, finding),
         }
     }
 
     /// A parked job stays with the person, but what is final about its binding is recorded.
-    fn judge_parked(&self, why: &str, exit: &Exit, finding: &Finding) -> Step {
-        let then = match (finding, exit) {
-            (Finding::Settled(inclusion), _) => return settled(inclusion.tx),
-            (
-                Finding::Reverted { .. } | Finding::Void { .. } | Finding::Cancelled { .. },
-                Exit::Close { then, .. },
-            ) => *then,
-            (
-                Finding::Reverted { .. } | Finding::Void { .. } | Finding::Cancelled { .. },
-                Exit::Decide | Exit::Unproven | Exit::Undone,
-            )
-            // The repository derives the exit from the recorded verdicts, so recording a contradiction is enough.
-            | (Finding::Stuck { .. } | Finding::Reopened { .. } | Finding::Contradicted { .. }, _) => {
-                return Step::AlreadyApplied;
-            }
-        };
+    fn judge_parked(&self, why: &str, finding: &Finding) -> Step {
         match finding {
+            Finding::Settled(inclusion) => settled(inclusion.tx),
+            Finding::Reverted { .. } | Finding::Void { .. } | Finding::Cancelled { .. } if !self.holds() => {
+                Step::AlreadyApplied
+            }
             Finding::Reverted { reason, .. } | Finding::Void { reason, .. } => {
                 self.park(&format!("{why}; {reason}"), fate_of(finding))
             }
             // The person may have paid otherwise and says whether it is tried again.
-            Finding::Cancelled { proof: Some(_), .. } if then == AfterClosing::Retry => {
+            Finding::Cancelled { proof: Some(_), .. } if self.closing_so_far().1 == AfterClosing::Retry => {
                 self.park(&format!("{why}; {CLOSED_WITHOUT_PAYMENT}"), fate_of(finding))
             }
             Finding::Cancelled { .. } => self.failed(self.reason_to_close(), fate_of(finding)),
-            Finding::Settled(_)
-            | Finding::Stuck { .. }
-            | Finding::Reopened { .. }
-            | Finding::Contradicted { .. } => Step::AlreadyApplied,
+            // The repository derives the exit from the recorded verdicts, so recording a contradiction is enough.
+            Finding::Stuck { .. } | Finding::Reopened { .. } | Finding::Contradicted { .. } => {
+                Step::AlreadyApplied
+            }
         }
     }
 
@@ -241,19 +230,11 @@ impl Machine<'_> {
                 Some(_) | None => self.failed(self.reason_to_close(), fate_of(finding)),
             },
             Finding::Contradicted { reason, .. } => self.park_undone(reason),
-            Finding::Stuck { .. } => match self.state {
-                State::Confirming { newest: Newest::Live | Newest::Rejected, .. } => {
-                    changed(self.confirming(true), Due::Now)
-                }
-                State::Confirming { newest: Newest::Imported, .. }
-                | State::Pending { .. }
-                | State::Processing { .. }
-                | State::Confirmed { .. }
-                | State::Failed { .. }
-                | State::Parked { .. } => Step::AlreadyApplied,
-            },
+            Finding::Stuck { .. } if matches!(self.state, State::Confirming { .. }) && self.holds() => {
+                changed(self.confirming(true), Due::Now)
+            }
             // The resend loop does what has to be done; the state is the same.
-            Finding::Reopened { .. } => Step::AlreadyApplied,
+            Finding::Stuck { .. } | Finding::Reopened { .. } => Step::AlreadyApplied,
         }
     }
 
@@ -391,14 +372,7 @@ impl Machine<'_> {
     }
 
     fn confirming(&self, requested: bool) -> State {
-        let newest = match self.state {
-            State::Confirming { newest, .. } => *newest,
-            State::Pending { .. }
-            | State::Processing { .. }
-            | State::Confirmed { .. }
-            | State::Failed { .. }
-            | State::Parked { .. } => Newest::Live,
-        };
+        let newest = if let State::Confirming { newest, .. } = self.state { *newest } else { Newest::Live };
         State::Confirming { newest, closing: self.state.closing().cloned(), requested }
     }
 
@@ -423,18 +397,11 @@ impl Machine<'_> {
 
     /// Why the binding is being closed, or was when the job was parked, and what was to follow.
     fn closing_so_far(&self) -> (Option<&str>, AfterClosing) {
-        match self.state {
-            State::Parked { exit: Exit::Close { reason, then }, .. } => (reason.as_deref(), *then),
-            State::Pending { closing: Some(Closing { reason, then }), .. }
-            | State::Processing { closing: Some(Closing { reason, then }), .. }
-            | State::Confirming { closing: Some(Closing { reason, then }), .. } => (Some(reason), *then),
-            State::Pending { closing: None, .. }
-            | State::Processing { closing: None, .. }
-            | State::Confirming { closing: None, .. }
-            | State::Confirmed { .. }
-            | State::Failed { .. }
-            | State::Parked { .. } => (None, AfterClosing::Fail),
+        if let State::Parked { exit: Exit::Close { reason, then }, .. } = self.state {
+            return (reason.as_deref(), *then);
         }
+        let closing = self.state.closing();
+        closing.map_or((None, AfterClosing::Fail), |closing| (Some(&closing.reason), closing.then))
     }
 
     fn is_undone(&self) -> bool {

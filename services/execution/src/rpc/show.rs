@@ -6,7 +6,8 @@ use payment::{Action, Price};
 use proto::execution::v1 as pb;
 use types::format_amount;
 
-use crate::job::{Attempt, AttemptStatus, Job, LaneView, State, Statistics, Status};
+use crate::job::{Attempt, AttemptStatus, Job, State, Statistics, Status};
+use crate::lane::LaneRow;
 
 fn show_status(status: Status) -> pb::JobStatus {
     match status {
@@ -95,7 +96,7 @@ fn unit_price(price: Price) -> String {
     }
 }
 
-pub(super) fn show_lane(lane: LaneView) -> pb::Lane {
+pub(super) fn show_lane(lane: LaneRow) -> pb::Lane {
     pb::Lane {
         chain: lane.chain,
         address: lane.address,

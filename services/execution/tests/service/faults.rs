@@ -104,7 +104,7 @@ async fn bytes_that_pay_somebody_else_are_never_sent() {
     let (id, _) = world.pay_somebody().await;
     let job = world.work_until(id, "parked").await;
     let State::Parked { reason, .. } = job.state else { panic!("not parked") };
-    assert!(reason.contains("not what was asked for"), "{reason}");
+    assert!(reason.contains("not what was requested"), "{reason}");
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 0);
     let (_, attempts) = world.job(id).await;
     assert!(attempts[0].raw.is_none());

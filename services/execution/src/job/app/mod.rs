@@ -21,7 +21,7 @@ pub use approvals::Renewal;
 pub(crate) use enqueue::EnqueuedJob;
 pub use enqueue::NewWithdrawal;
 pub use operator::ImportedJob;
-pub use view::{JobCount, JobFilter, LaneView, Statistics};
+pub use view::{JobCount, JobFilter, Statistics};
 
 use super::{Job, JobError, Schedules, State, repo};
 use crate::outbox::{JobMessage, enqueue_in};

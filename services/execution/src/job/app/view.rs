@@ -19,9 +19,6 @@ pub struct JobFilter {
     pub before: Option<JobId>,
 }
 
-/// A lane as shown.
-pub type LaneView = LaneRow;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobCount {
     pub queue: JobQueue,
@@ -60,12 +57,12 @@ impl Jobs {
         repo::page(&self.pool, filter, size).await
     }
 
-    pub async fn lanes(&self, chain: Option<&ChainName>) -> Result<Vec<LaneView>, JobError> {
+    pub async fn lanes(&self, chain: Option<&ChainName>) -> Result<Vec<LaneRow>, JobError> {
         Ok(lane::repo::list(&self.pool, chain, None).await?)
     }
 
     /// Resumes a halted lane, and with it the jobs that waited for it.
-    pub async fn resume_lane(&self, chain: &ChainName, address: &str) -> Result<LaneView, JobError> {
+    pub async fn resume_lane(&self, chain: &ChainName, address: &str) -> Result<LaneRow, JobError> {
         let missing = || JobError::NoLane { chain: chain.clone(), address: address.to_owned() };
         let settings = catalogue::repo::chain(&self.pool, chain).await?.ok_or_else(missing)?;
         let address = Address::parse(settings.kind, address)
