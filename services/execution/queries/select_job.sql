@@ -13,8 +13,9 @@ SELECT
         ORDER BY t.number DESC LIMIT 1
     ), false) AS rejected,
     (SELECT max(due_at) FROM job_ready AS r WHERE r.job_id = j.id) AS due_at,
-    EXISTS (SELECT FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL) AS ever_signed,
-    EXISTS (SELECT FROM verdicts AS v WHERE v.job_id = j.id AND v.finding = 'contradicted') AS contradicted
+    -- Not EXISTS, which the planner may answer for a whole list by reading all attempts and all verdicts.
+    (SELECT t.id FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL LIMIT 1) IS NOT NULL AS ever_signed,
+    (SELECT v.id FROM verdicts AS v WHERE v.job_id = j.id AND v.finding = 'contradicted' LIMIT 1) IS NOT NULL AS contradicted
 FROM jobs AS j
 JOIN assets AS a ON a.id = j.asset_id
 JOIN chains AS c ON c.name = j.chain
