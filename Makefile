@@ -11,6 +11,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(or $(BURSAR_TOOLS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/bursar/tools)
 BURSAR := $(TARGET)/debug/bursar
 export PATH := $(TOOLS)/bin:$(PATH)
+# What `bursar up` starts, and bursar itself: `make run` compiles neither the benchmark nor the tests. The binaries are picked out of
+# the whole workspace (not with `-p`), so that cargo resolves the same features as for the tests and no crate is built twice.
+PROGRAMS := bursar confirmation execution indexer intent signer-gateway tron-devnet worker-control
 
 .PHONY: help
 help: ## List the targets
@@ -28,9 +31,9 @@ demo: build ## As run, but ends by itself once the withdrawals are paid
 	$(BURSAR) demo --data "$(DATA)"
 
 .PHONY: build
-build: setup-run ## Build the services and the command line
+build: setup-run ## Build the services and the command line tool
 	@echo "==> building (the first time takes some minutes)"
-	@$(CARGO) build --workspace --bins
+	@$(CARGO) build --workspace $(addprefix --bin ,$(PROGRAMS))
 
 .PHONY: test
 test: setup-test ## Run every test, on real servers that the tests start themselves
@@ -40,11 +43,13 @@ test: setup-test ## Run every test, on real servers that the tests start themsel
 	@scripts/run-tests
 
 .PHONY: lint
-lint: setup-lint ## Check format, lints, contracts, licences, shell syntax
+lint: setup-lint ## Check format, lints, dependencies, contracts, licences, shell syntax
 	@echo "==> rustfmt"
 	@$(CARGO) fmt --all --check
 	@echo "==> clippy"
 	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@echo "==> unused dependencies"
+	@scripts/check-dependencies
 	@echo "==> buf lint"
 	@buf lint proto
 	@echo "==> buf breaking"

@@ -14,6 +14,7 @@ pub mod outbox;
 pub mod pool;
 pub mod queue;
 mod scan;
+pub mod statistics;
 pub mod wake;
 
 pub use batch_writer::{BatchError, BatchWriter};
@@ -21,6 +22,7 @@ pub use cas::{Conflict, expect_one};
 pub use error::{DbError, Fault, classify, constraint};
 pub use pool::{DatabaseConfig, begin, connect, connect_lazy, dedicated_pool, ping};
 pub use queue::{Due, Lease, Queue, QueueError};
+pub use statistics::{keep_statistics, refresh_statistics};
 pub use wake::{Wake, WakeSubscription, Waker, wake_in};
 
 /// Durations travel to SQL as whole milliseconds; more than this library ever needs is clamped, never wrapped.

@@ -52,10 +52,8 @@ impl DatabaseConfig {
         Ok(options.application_name(&self.application_name).options([
             ("statement_timeout", self.statement_timeout_ms.to_string()),
             ("idle_in_transaction_session_timeout", self.idle_in_transaction_timeout_ms.to_string()),
-            // Queue tables are empty one moment and large the next. A plan cached while one was empty reads the whole
-            // table, and keeps doing so until the next vacuum; every query of a service has an index to go by.
-            ("enable_seqscan", "off".to_owned()),
-            // The penalty that keeps full scans away would otherwise make cheap statements look worth compiling.
+            // The statements of a service are short. Where the planner overestimates one, compiling it would take longer
+            // than running it.
             ("jit", "off".to_owned()),
         ]))
     }
@@ -142,9 +140,9 @@ pub fn connect_lazy(config: &DatabaseConfig) -> Result<PgPool, DbError> {
     Ok(config.pool_options().connect_lazy_with(config.options()?))
 }
 
-/// Connections of their own for loops that write all day with the same few statements: nobody else keeps them waiting, and
-/// each statement is planned once per connection. Not for lists: with filters that may be absent, one plan does not fit all.
-/// To be made on the runtime that will use them.
+/// Separate connections for loops that run the same few statements all day: no other part of the service keeps them waiting,
+/// and each connection plans a statement only once (until [`crate::refresh_statistics`] makes it plan anew). Not for lists: with
+/// filters that may be absent, one plan does not fit all. Call it on the runtime that will use the pool.
 #[must_use]
 pub fn dedicated_pool(shared: &PgPool, connections: u32) -> PgPool {
     let options = shared.connect_options();

@@ -30,7 +30,6 @@ pub struct KeyConfig {
     pub name: String,
     /// SHA-256 of the key, 64 hexadecimal digits.
     pub sha256: String,
-    /// What the caller may do.
     pub roles: Vec<Role>,
 }
 
@@ -46,7 +45,6 @@ pub struct CertificateConfig {
 /// All callers known here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// API keys.
     pub keys: Vec<KeyConfig>,
     /// Client certificates; they count only when they chain to the server's `tls.client_ca`.
     pub certificates: Vec<CertificateConfig>,
@@ -55,7 +53,6 @@ pub struct AuthConfig {
 /// Why a table of callers cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// The stored hash is not one.
     #[error("key `{0}`: sha256 must be 64 hexadecimal digits")]
     Hash(String),
     /// A key that may do nothing is a mistake.
@@ -67,10 +64,8 @@ pub enum AuthError {
     /// Two entries share a name: the audit trail could not tell them apart.
     #[error("two keys are named `{0}`")]
     SameName(String),
-    /// Two entries share a certificate name.
     #[error("two certificates have the san `{0}`")]
     SameSan(String),
-    /// The certificate's service is not a usable name.
     #[error("certificate `{0}`: the service must be a name of lower-case letters, digits and hyphens")]
     ServiceName(String),
 }
@@ -109,7 +104,7 @@ impl Auth {
 
     /// The caller behind a request's headers and, if the connection has one, its verified certificate.
     ///
-    /// A key decides when there is one, even beside a certificate: whoever sends a wrong key gets told, instead of
+    /// A key decides when there is one, even beside a certificate: whoever sends a wrong key is refused, instead of
     /// acting under a name they did not mean.
     ///
     /// # Errors
@@ -176,7 +171,7 @@ impl Table {
     fn by_key(&self, key: &str) -> Option<Arc<Caller>> {
         let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let mut found = None;
-        // Every entry is compared, in constant time: how long a refusal takes must not tell how near a guess came.
+        // Every entry is compared, in constant time: how long a refusal takes must not reveal how close a guess was.
         for (known, caller) in &self.keys {
             if bool::from(known.ct_eq(&hash)) {
                 found = Some(Arc::clone(caller));

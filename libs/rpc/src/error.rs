@@ -38,7 +38,7 @@ pub mod reason {
     pub const MESSAGE_TOO_LARGE: &str = "MESSAGE_TOO_LARGE";
     /// Somebody else changed the same thing first.
     pub const CONFLICT: &str = "CONFLICT";
-    /// Something this service depends on is away.
+    /// Something this service depends on does not answer.
     pub const DEPENDENCY_UNAVAILABLE: &str = "DEPENDENCY_UNAVAILABLE";
     /// A fault; the operators' log has the same `error_id`.
     pub const INTERNAL: &str = "INTERNAL";
@@ -65,7 +65,7 @@ pub fn invalid(field: impl Into<String>, description: impl Into<String>) -> Stat
     invalid_all([(field.into(), description.into())])
 }
 
-/// Several fields are wrong. All are named, so that the caller mends them in one go.
+/// Several fields are wrong. All are named, so that the caller can correct them at once.
 #[must_use]
 pub fn invalid_all(violations: impl IntoIterator<Item = (String, String)>) -> Status {
     let mut details = info(reason::INVALID_ARGUMENT, &[]);
@@ -106,19 +106,17 @@ pub fn failed_precondition(reason: &str, text: impl Into<String>) -> Status {
     refusal(Code::FailedPrecondition, reason, text, &[])
 }
 
-/// Somebody else was faster; read again and decide again.
+/// Somebody else changed it first; the caller must read it again and decide again.
 #[must_use]
 pub fn aborted(reason: &str, text: impl Into<String>) -> Status {
     refusal(Code::Aborted, reason, text, &[])
 }
 
-/// The caller is known but may not do this.
 #[must_use]
 pub fn permission_denied(reason: &str, text: impl Into<String>) -> Status {
     refusal(Code::PermissionDenied, reason, text, &[])
 }
 
-/// The caller is not known.
 #[must_use]
 pub fn unauthenticated(reason: &str, text: impl Into<String>) -> Status {
     refusal(Code::Unauthenticated, reason, text, &[])
@@ -158,7 +156,7 @@ pub fn reason_of(status: &Status) -> Option<String> {
     status.get_details_error_info().filter(|info| info.domain == DOMAIN).map(|info| info.reason)
 }
 
-/// When the server wants to be asked again.
+/// How long the server wants the caller to wait before a retry.
 #[must_use]
 pub fn retry_after(status: &Status) -> Option<Duration> {
     status.get_details_retry_info().and_then(|info| info.retry_delay)

@@ -2,10 +2,10 @@
 //!
 //! Owns everything between a socket and a handler: TLS, HTTP/1 and HTTP/2, health, reflection, `/metrics`, authentication,
 //! limits, deadlines, tracing and draining; and the same on the calling side. It never knows what a method means: who may
-//! call it and whether a call may be repeated is read from the contracts.
+//! call it and whether a call may be retried is read from the contracts.
 //!
 //! Invariants: a method that names no roles is refused; a fault never tells the caller more than "internal error"; a call
-//! is repeated only when its contract says that this is harmless.
+//! is retried only when its contract says that this is harmless.
 
 pub mod auth;
 mod body;

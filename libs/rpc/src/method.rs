@@ -16,17 +16,14 @@ pub struct Method {
     pub(crate) number: usize,
     /// Full service name, `bursar.intent.v1.IntentService`.
     pub service: String,
-    /// Method name, `CreateWithdrawal`.
     pub name: String,
     /// Roles of which a caller needs one. Empty means nobody, unless the method is public.
     pub roles: Vec<Role>,
     /// Health and reflection: answered without a caller, and outside the limits.
     pub public: bool,
-    /// Whether repeating a call is harmless.
+    /// Whether a call may be retried without harm.
     pub safe: bool,
-    /// Whether the request is a stream.
     pub client_streaming: bool,
-    /// Whether the response is a stream.
     pub server_streaming: bool,
 }
 

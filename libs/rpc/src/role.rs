@@ -66,12 +66,10 @@ impl fmt::Display for Role {
 pub struct Caller {
     /// Name of the key or certificate, for audit trails ("approver-1").
     pub name: String,
-    /// What it may do.
     pub roles: BTreeSet<Role>,
 }
 
 impl Caller {
-    /// Whether the caller has this role.
     #[must_use]
     pub fn has(&self, role: &Role) -> bool {
         self.roles.contains(role)

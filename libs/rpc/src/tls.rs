@@ -16,7 +16,6 @@ use tonic::transport::{Certificate, ClientTlsConfig as TonicTls, Identity};
 
 use crate::auth::PeerCertificate;
 
-/// A server's TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
     /// PEM file with the server's certificate chain.
@@ -30,7 +29,6 @@ pub struct TlsConfig {
     pub client_required: bool,
 }
 
-/// A client's TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientTls {
     /// PEM file with the authorities that the server's certificate may come from.
@@ -46,42 +44,18 @@ pub struct ClientTls {
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is missing or not PEM.
     #[error("cannot read {what} from {}", path.display())]
-    Pem {
-        /// What was looked for.
-        what: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the parser said.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// A file could not be read.
+    Pem { what: &'static str, path: PathBuf, source: rustls::pki_types::pem::Error },
     #[error("cannot read {}", path.display())]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file has no certificate in it.
+    File { path: PathBuf, source: std::io::Error },
     #[error("no certificate in {}", .0.display())]
     Empty(PathBuf),
-    /// The certificate and key do not make a usable identity.
     #[error("certificate and key cannot be used together")]
     Identity(#[source] rustls::Error),
-    /// An authority's certificate is unusable.
     #[error("the certificate authority in {} cannot be used", path.display())]
-    Authority {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Only one of certificate and key was given.
+    Authority { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("a client certificate needs both `cert` and `key`")]
     HalfIdentity,
-    /// An https address without authorities.
     #[error("an https address needs `tls.ca`, the authority of the server's certificate")]
     NoAuthority,
 }

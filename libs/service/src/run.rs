@@ -203,6 +203,12 @@ pub(crate) async fn prepare<S: Service>(
 pub(crate) async fn run<S: Service>(ctx: Context<S::Config>) -> Result<(), StartError> {
     // Before the service begins: its loops record from their first round on, and what is recorded before is lost.
     telemetry::metrics::install();
+    if let Some(pool) = ctx.pool.clone() {
+        ctx.spawn("statistics", |stop| async move {
+            db::keep_statistics(&pool, stop).await;
+            Ok::<_, BoxError>(())
+        });
+    }
     let served = S::serve(ctx.clone()).await;
     finish(&ctx, served).await?;
     tracing::info!("stopped");

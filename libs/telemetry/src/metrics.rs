@@ -62,7 +62,6 @@ pub fn install() -> Metrics {
     )
 }
 
-/// Prometheus text of the whole process.
 #[must_use]
 pub fn render() -> String {
     install().render()

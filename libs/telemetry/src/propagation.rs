@@ -22,7 +22,6 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 pub struct TraceContext(HashMap<String, String>);
 
 impl TraceContext {
-    /// Whether there is nothing to carry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -37,13 +36,11 @@ impl TraceContext {
     }
 }
 
-/// The context of the running span.
 #[must_use]
 pub fn current() -> TraceContext {
     of(&Span::current())
 }
 
-/// The context of a given span.
 #[must_use]
 pub fn of(span: &Span) -> TraceContext {
     let mut carried = HashMap::new();

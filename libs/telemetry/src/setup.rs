@@ -21,7 +21,6 @@ use tracing_subscriber::{
 
 use crate::format::{JsonLines, SpanFields, TextLines};
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
 #[strum(serialize_all = "snake_case", parse_err_ty = TelemetryError, parse_err_fn = unknown_format)]
 pub enum LogFormat {
@@ -43,7 +42,6 @@ fn unknown_format(text: &str) -> TelemetryError {
 pub struct TelemetryConfig {
     /// `service.name` of the exported traces and `service` of the log lines.
     pub service_name: String,
-    /// How log lines look.
     pub log_format: LogFormat,
     /// Log filter in `RUST_LOG` syntax; `RUST_LOG` itself wins over it.
     pub filter: String,
@@ -100,24 +98,14 @@ impl TelemetryConfig {
 /// Why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The log filter does not parse.
     #[error("`{filter}` is not a log filter")]
-    Filter {
-        /// What was given.
-        filter: String,
-        /// What the parser said.
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// The log format is none of the known ones.
+    Filter { filter: String, source: tracing_subscriber::filter::ParseError },
     #[error("`{0}` is not a log format (auto, json or pretty)")]
     LogFormat(String),
-    /// The collector's address is not usable.
     #[error("`{0}` is not an OTLP collector address such as http://otel-collector:4317")]
     Endpoint(String),
-    /// The exporter could not be built.
     #[error("cannot build the trace exporter")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
-    /// Another library installed a subscriber first.
     #[error("another tracing subscriber is already installed")]
     Taken(#[from] tracing::subscriber::SetGlobalDefaultError),
 }

@@ -11,11 +11,12 @@ mod anvil;
 mod explain;
 mod fault;
 mod mongo;
+mod outcome;
 mod postgres;
 mod redis;
 mod scratch;
 mod sql;
-mod statements;
+pub mod statements;
 mod wait;
 
 /// A port that nobody listens on now.
@@ -25,12 +26,13 @@ pub fn free_port() -> u16 {
 
 pub use anvil::{Chain, anvil};
 pub use devstack::{AnvilOptions, Mining, Patience};
-pub use explain::{assert_uses_index, generic_plan};
+pub use explain::{PreparedStatement, assert_uses_index, generic_plan};
 pub use fault::{FaultProxy, Hold, Rule, Upset};
 pub use mongo::{MongoDatabase, mongo};
+pub use outcome::same_outcome;
 pub use postgres::{Database, PostgresServer, postgres, postgres_server};
 pub use redis::{RedisNamespace, RedisServer, redis, redis_server};
 pub use scratch::scratch_dir;
 pub use sql::execute;
-pub use statements::{check_statements, statement_problems};
+pub use statements::{check_statements, statement_problems, unchecked_statements};
 pub use wait::{wait_for, wait_for_value};

@@ -15,6 +15,7 @@ pub mod audit;
 pub mod backoff;
 pub mod id;
 pub mod name;
+mod native;
 pub mod payment;
 pub mod priority;
 pub mod tx_hash;

@@ -1,11 +1,10 @@
 //! The indexer's own settings.
 //!
 //! Sources come from three places: `[[sources]]` here, `AddSource`, and the variables of the LiFi fee collector that this
-//! service replaces (`fee_collector`, see `legacy`). Those variables stay text until the start, because that program ended
-//! with exit code 1, not 2, when one of them was wrong.
+//! service replaces (`fee_collector`, see `legacy`). Those variables are parsed at the start, not here, because that program
+//! ended with exit code 1 for a wrong one, and a wrong configuration ends with 2.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use rpc::Secret;
@@ -16,7 +15,7 @@ use crate::source::{MAX_BATCH, MAX_CONCURRENCY, SourceSpec};
 pub(crate) const DAY_MS: u64 = 86_400_000;
 pub(crate) const LEAST_LEASE_MS: u64 = 500;
 
-/// Everything under the shared sections.
+/// Everything beside the shared sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `[mongo]`
@@ -34,36 +33,34 @@ pub struct Config {
 pub struct MongoConfig {
     /// Connection string; may hold a password.
     pub url: Secret,
-    /// Name of the database.
     pub database: String,
-    /// Longest wait for a server that can take the call.
+    /// Longest wait for a server that accepts the call.
     pub timeout_ms: u64,
 }
 
-/// How events are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectConfig {
-    /// Whether this process reads at all; without, it only answers.
+    /// Whether this process reads events at all; if not, it only answers calls.
     pub enabled: bool,
-    /// Blocks per range for sources that name no number.
+    /// Blocks per range, for sources that do not set it.
     pub batch_size: u32,
-    /// Ranges read at once, for sources that name no number.
+    /// Ranges read at once, for sources that do not set it.
     pub concurrency: u32,
-    /// How long a range belongs to a worker that does not renew it.
+    /// How long a range belongs to a worker that does not renew its lease.
     pub lease_ms: u64,
     /// Pause without work while catching up.
     pub historical_poll_ms: u64,
     /// Pause without work at the head.
     pub realtime_poll_ms: u64,
-    /// Blocks this deep are final: they are not checked for reorganisations any more.
+    /// Blocks this deep are final: they are no longer checked for reorganisations.
     pub finality_blocks: u64,
-    /// After so many attempts a range is parked.
+    /// After this many attempts a range is parked.
     pub max_attempts: u32,
-    /// How answers are checked for completeness.
+    /// How responses of nodes are checked for completeness.
     pub verify: Verify,
-    /// Longest wait for a node's answer.
+    /// Longest wait for a node's response.
     pub node_timeout_ms: u64,
-    /// Name of this worker; made up when missing.
+    /// Name of this worker; host and process id when missing.
     pub worker_id: Option<String>,
 }
 
@@ -71,51 +68,52 @@ impl CollectConfig {
     pub(crate) fn node_timeout(&self) -> Duration {
         Duration::from_millis(self.node_timeout_ms)
     }
+
+    /// Blocks per range of this source.
+    pub(crate) fn batch_of(&self, source: &SourceSpec) -> u64 {
+        u64::from(if source.batch_size == 0 { self.batch_size } else { source.batch_size })
+    }
+
+    /// How many ranges of this source are read at once.
+    pub(crate) fn slots_of(&self, source: &SourceSpec) -> u32 {
+        if source.concurrency == 0 { self.concurrency } else { source.concurrency }
+    }
 }
 
-/// How a node's answer is checked for completeness. Linked headers, block hashes and blooms are always checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How a node's response is checked for completeness. Linked headers, block hashes and blooms are always checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::EnumString)]
+#[strum(serialize_all = "snake_case", parse_err_ty = UnknownVerify, parse_err_fn = unknown_verify)]
 pub enum Verify {
-    /// Blocks whose bloom promises events that did not come, and the last block of an answer that looks cut off, are
-    /// read again from receipts; with a second node at hand, its answer must be the same.
+    /// Blocks whose bloom announces events that are missing, and the last block of a response that looks cut off, are read again
+    /// from receipts. If there is a second node, its response must be the same.
     #[default]
     Auto,
-    /// As `Auto` without asking a second node.
+    /// Like `Auto`, without a second node.
     Bloom,
-    /// Every block whose bloom promises events is compared with its receipts.
+    /// Every block whose bloom announces events is compared with its receipts.
     Receipts,
 }
 
-/// Not one of the ways to verify.
 #[derive(Debug, thiserror::Error)]
 #[error("expected auto, bloom or receipts")]
 pub struct UnknownVerify;
 
-impl FromStr for Verify {
-    type Err = UnknownVerify;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "bloom" => Ok(Self::Bloom),
-            "receipts" => Ok(Self::Receipts),
-            _ => Err(UnknownVerify),
-        }
-    }
+fn unknown_verify(_: &str) -> UnknownVerify {
+    UnknownVerify
 }
 
-/// What the fee collector's variables said, unchecked.
+/// The fee collector's variables, unchecked.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct FeeCollector {
     pub(crate) chain: Option<String>,
     pub(crate) rpc_url: Option<String>,
     pub(crate) contract: Option<String>,
     pub(crate) start_point: Option<String>,
-    /// What is wrong with its other variables.
+    /// Mistakes in its other variables.
     pub(crate) wrong: Option<String>,
 }
 
-// The node's address carries an API key.
+// The node's URL contains an API key, so it is not shown.
 impl fmt::Debug for FeeCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FeeCollector")
@@ -127,8 +125,7 @@ impl fmt::Debug for FeeCollector {
 }
 
 impl Config {
-    /// Reads them, noting every mistake.
-    pub fn read(reader: &Reader) -> Option<Self> {
+    pub(crate) fn read(reader: &Reader) -> Option<Self> {
         let mongo = reader.section("mongo");
         let url = mongo.secret("url");
         let database = mongo.or("database", "indexer".to_owned());

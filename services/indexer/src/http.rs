@@ -1,7 +1,8 @@
 //! The fee collector's HTTP interface: `GET /` and `GET /fees`, as its clients know it.
 //!
-//! `integrator` is a chain id there, by history; it stays so here, and gRPC has both under their right names. Pages are by number,
-//! so a deep page must be found without counting through those before it: the ledger knows how many events lie before each range.
+//! `integrator` is a chain id there for historical reasons; it stays so here, and gRPC has both under their right names. Pages
+//! have numbers, so a deep page must be found without counting all events before it: the ledger knows how many events lie before
+//! each range.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -11,9 +12,9 @@ use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::convert::{checksummed, iso};
-use crate::event::{EventRepo, FeeDoc, parts_of};
+use crate::event::{EventRepo, FeeDoc};
 use crate::range::RangeRepo;
+use crate::rpc::convert::{block_hash, checksummed};
 use crate::source::{Source, SourceRepo};
 use crate::store::{Store, StoreError};
 
@@ -27,7 +28,6 @@ struct Fees {
     sources: SourceRepo,
 }
 
-/// The routes.
 pub(crate) fn router(store: &Store) -> Router {
     let fees = Fees {
         events: EventRepo::new(store.clone()),
@@ -38,15 +38,15 @@ pub(crate) fn router(store: &Store) -> Router {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    /// None for a number that is no chain's.
+struct PageRequest {
+    /// None for a number that cannot be a chain id.
     chain_id: Option<u64>,
     page: u64,
     limit: i64,
 }
 
-/// Reads the query. A chain id that is no number is refused; page and limit are brought into their bounds.
-fn asked(query: &[(String, String)]) -> Result<Asked, &'static str> {
+/// Reads the query. A chain id that is not a number is refused; page and limit are clamped to their bounds.
+fn page_request(query: &[(String, String)]) -> Result<PageRequest, &'static str> {
     let value = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim());
     let chain_id = match value("integrator").filter(|text| !text.is_empty()) {
         None => Some(DEFAULT_CHAIN),
@@ -58,15 +58,15 @@ fn asked(query: &[(String, String)]) -> Result<Asked, &'static str> {
     };
     let number = |name: &str, default: i64| match value(name) {
         None => default,
-        // A number beyond any page is still a number.
+        // A number that is too large is clamped like any other.
         Some(text) => text.parse().unwrap_or(if is_digits(text) { i64::MAX } else { default }),
     };
     let page = number("page", 1).max(1);
     let limit = number("limit", MAX_LIMIT).clamp(1, MAX_LIMIT);
-    Ok(Asked { chain_id, page: page.unsigned_abs(), limit })
+    Ok(PageRequest { chain_id, page: page.unsigned_abs(), limit })
 }
 
-/// Whole or not, of either sign, of any size.
+/// Whether a text is a number, with or without sign and fraction, of any size.
 fn is_number(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
@@ -78,11 +78,11 @@ fn is_digits(text: &str) -> bool {
 }
 
 async fn list(State(fees): State<Fees>, Query(query): Query<Vec<(String, String)>>) -> Response {
-    let asked = match asked(&query) {
-        Ok(asked) => asked,
+    let request = match page_request(&query) {
+        Ok(request) => request,
         Err(problem) => return (StatusCode::BAD_REQUEST, Json(json!({ "error": problem }))).into_response(),
     };
-    match fees.page(asked).await {
+    match fees.page(request).await {
         Ok(page) => Json(page).into_response(),
         Err(error) => {
             tracing::error!(error = rpc::error::chain(&error), "fees could not be listed");
@@ -93,7 +93,7 @@ async fn list(State(fees): State<Fees>, Query(query): Query<Vec<(String, String)
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct FeePage {
     data: Vec<Fee>,
     pagination: Pagination,
 }
@@ -110,22 +110,21 @@ struct Pagination {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Fee {
-    chain_id: i64,
+    chain_id: u64,
     contract_address: String,
     token: String,
     integrator: String,
     integrator_fee: String,
     lifi_fee: String,
-    block_number: i64,
+    block_number: u64,
     block_hash: String,
     block_time: String,
     transaction_hash: String,
-    log_index: i64,
+    log_index: u32,
 }
 
 impl From<FeeDoc> for Fee {
     fn from(fee: FeeDoc) -> Self {
-        let hash = parts_of(&fee.id.bytes).map(|(_, _, hash, _)| hash.to_string()).unwrap_or_default();
         Self {
             chain_id: fee.chain_id,
             contract_address: checksummed(&fee.contract_address),
@@ -134,8 +133,8 @@ impl From<FeeDoc> for Fee {
             integrator_fee: fee.integrator_fee,
             lifi_fee: fee.lifi_fee,
             block_number: fee.block_number,
-            block_hash: hash,
-            block_time: iso(fee.block_time),
+            block_hash: block_hash(&fee.id),
+            block_time: fee.block_time.try_to_rfc3339_string().unwrap_or_default(),
             transaction_hash: fee.transaction_hash,
             log_index: fee.log_index,
         }
@@ -143,30 +142,32 @@ impl From<FeeDoc> for Fee {
 }
 
 impl Fees {
-    async fn page(&self, asked: Asked) -> Result<Listed, StoreError> {
+    async fn page(&self, request: PageRequest) -> Result<FeePage, StoreError> {
         let all = self.sources.all().await?;
         let sources: Vec<Source> = all
             .into_iter()
-            .filter(|source| Some(source.chain_id()) == asked.chain_id && source.shape.is_fees_collected())
+            .filter(|source| Some(source.chain_id()) == request.chain_id && source.shape.is_fees_collected())
             .collect();
-        let page_size = asked.limit.unsigned_abs();
-        let skip = (asked.page - 1).saturating_mul(page_size);
+        let page_size = request.limit.unsigned_abs();
+        let skip = (request.page - 1).saturating_mul(page_size);
         let (docs, total) = match &sources[..] {
             [] => (Vec::new(), 0),
-            [only] => self.ranked(only, skip, asked.limit).await?,
+            [only] => self.ranked(only, skip, request.limit).await?,
             [first, ..] => {
-                // Several contracts on one chain: their ledgers cannot be walked as one, so the pages before are counted through.
+                // The ledgers of several contracts on one chain cannot be combined, so all events before the page are skipped.
                 let total = self.sum(&sources).await?;
                 let docs = match skip < total {
-                    true => self.events.skip_fees(0..=u64::MAX, first.chain_id(), skip, asked.limit).await?,
+                    true => {
+                        self.events.skip_fees(0..=u64::MAX, first.chain_id(), skip, request.limit).await?
+                    }
                     false => Vec::new(),
                 };
                 (docs, total)
             }
         };
         let total_pages = total.div_ceil(page_size);
-        let pagination = Pagination { page: asked.page, limit: page_size, total, total_pages };
-        Ok(Listed { data: docs.into_iter().map(Fee::from).collect(), pagination })
+        let pagination = Pagination { page: request.page, limit: page_size, total, total_pages };
+        Ok(FeePage { data: docs.into_iter().map(Fee::from).collect(), pagination })
     }
 
     async fn sum(&self, sources: &[Source]) -> Result<u64, StoreError> {
@@ -179,7 +180,7 @@ impl Fees {
         Ok(total)
     }
 
-    /// A page by its distance from the newest event. What lies above the unbroken run is counted; below it the ledger is asked.
+    /// A page by its distance from the newest event. Events above the unbroken run are counted; below it the ledger knows.
     async fn ranked(&self, source: &Source, skip: u64, limit: i64) -> Result<(Vec<FeeDoc>, u64), StoreError> {
         let chain = source.chain_id();
         let Some(cursor) = self.ranges.cursor(source.name()).await? else { return Ok((Vec::new(), 0)) };
@@ -190,11 +191,12 @@ impl Fees {
             return Ok((self.events.skip_fees(0..=u64::MAX, chain, skip, limit).await?, total));
         }
         let Some(rank) = total.checked_sub(skip.saturating_add(1)) else { return Ok((Vec::new(), total)) };
-        let Some((to, end)) = self.events.range_of_rank(source, rank).await? else {
+        let Some(range) = self.ranges.range_of_rank(source.name(), rank).await? else {
             return Ok((Vec::new(), total));
         };
+        let end = range.before.unwrap_or(0).saturating_add(range.count);
         let within = end.saturating_sub(rank.saturating_add(1));
-        Ok((self.events.skip_fees(0..=to, chain, within, limit).await?, total))
+        Ok((self.events.skip_fees(0..=range.to, chain, within, limit).await?, total))
     }
 }
 
@@ -207,7 +209,7 @@ mod tests {
         let ok = |query: &str| {
             let uri = format!("/fees?{query}").parse().unwrap();
             let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&uri).unwrap();
-            asked(&pairs).map(|a| (a.chain_id, a.page, a.limit))
+            page_request(&pairs).map(|a| (a.chain_id, a.page, a.limit))
         };
         assert_eq!(ok(""), Ok((Some(137), 1, 100)));
         assert_eq!(ok("integrator=1&page=3&limit=20"), Ok((Some(1), 3, 20)));
@@ -223,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_chain_id_that_is_no_number_is_refused_and_one_that_is_no_chains_finds_nothing() {
-        let chain = |text: &str| asked(&[("integrator".to_owned(), text.to_owned())]).map(|a| a.chain_id);
+        let chain =
+            |text: &str| page_request(&[("integrator".to_owned(), text.to_owned())]).map(|a| a.chain_id);
         for number in ["-5", "1.5", "99999999999999999999999"] {
             assert_eq!(chain(number), Ok(None), "{number}");
         }

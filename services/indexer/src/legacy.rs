@@ -1,7 +1,7 @@
 //! The variables of the LiFi fee collector that this service replaces, so that its configuration starts an indexer unchanged.
 //!
-//! Owns the translation of names and defaults. A setting given under Bursar's own name wins. Nothing is translated unless
-//! one of the four variables that describe a chain is there: their presence says whose configuration it is.
+//! Owns the translation of names and defaults. A setting given under Bursar's own name wins. Nothing is translated unless one of
+//! the four variables that describe a chain is set: they show that the configuration is the fee collector's.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const DEFAULT_PORT: u16 = 9999;
 const DEFAULT_MONGO: &str = "mongodb://localhost:27017/lf-fee-collector";
 const CHAIN_VARIABLES: [&str; 4] = ["ACTIVE_CHAIN", "RPC_URL", "CONTRACT_ADDRESS", "START_POINT"];
 
-/// The process's variables with the fee collector's added under their names here.
+/// The process's variables, with the fee collector's added under their names here.
 pub(crate) fn translate(mut variables: Vec<(String, String)>) -> Vec<(String, String)> {
     let given: BTreeMap<String, String> = variables.iter().cloned().collect();
     if !CHAIN_VARIABLES.iter().any(|name| given.contains_key(*name)) {
@@ -28,7 +28,7 @@ pub(crate) fn translate(mut variables: Vec<(String, String)>) -> Vec<(String, St
         wrong.push(LegacyError::Wrong { name: "API_PORT", problem }.to_string());
         DEFAULT_PORT
     });
-    // Brought into the bounds that hold here: a pause of 0 was as good as none there.
+    // Numbers are clamped to the bounds here: the fee collector accepted a pause of 0.
     let mut number = |name: &'static str, least: u64, most: u64| {
         let text = value(name)?;
         match text.trim().parse::<u64>() {
@@ -69,7 +69,7 @@ pub(crate) fn translate(mut variables: Vec<(String, String)>) -> Vec<(String, St
     variables
 }
 
-/// The path of a connection string names the database; without one it is the fee collector's own.
+/// The database in the path of a connection string; without one the fee collector's default.
 fn database_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = rest.split_once('/').map_or("", |(_, path)| path);
@@ -77,7 +77,7 @@ fn database_of(url: &str) -> String {
     if name.is_empty() { "lf-fee-collector".to_owned() } else { name.to_owned() }
 }
 
-/// The level is for this program; libraries at `debug` would drown it.
+/// The level applies to this program only; libraries at `debug` would log too much.
 fn filter(level: Option<&str>) -> String {
     let level = match level.map(str::to_ascii_lowercase).as_deref() {
         None | Some("debug") => "debug",
@@ -101,7 +101,6 @@ fn workers(many: &str) -> String {
     if many.eq_ignore_ascii_case("true") || many == "1" { "2" } else { "1" }.to_owned()
 }
 
-/// Why the fee collector's variables do not describe a chain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum LegacyError {
     #[error("invalid chain config: {} must be set", .0.join(", "))]
@@ -114,7 +113,7 @@ pub(crate) enum LegacyError {
     Numbers(String),
 }
 
-/// Whether its variables can be used, as far as every process of the fee collector needs them.
+/// Checks the variables that every process of the fee collector needs.
 pub(crate) fn check(given: &FeeCollector) -> Result<(), LegacyError> {
     given.wrong.clone().map_or(Ok(()), |wrong| Err(LegacyError::Numbers(wrong)))
 }
@@ -142,12 +141,9 @@ pub(crate) fn source(given: &FeeCollector) -> Result<SourceSpec, LegacyError> {
         contract_address: contract.trim().to_owned(),
         event_signature: FEES_COLLECTED.to_owned(),
         start_block: number("START_POINT", start)?,
-        batch_size: 0,
-        concurrency: 0,
-        // Several nodes may be named, separated by commas.
+        // Several nodes are separated by commas.
         nodes: url.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect(),
-        address_parameters: Vec::new(),
-        paused: false,
+        ..SourceSpec::default()
     };
     match spec.mistakes().into_iter().next() {
         None => Ok(spec),

@@ -1,22 +1,18 @@
-//! The indexer: contract events, each once, complete to a known block.
+//! The indexer stores contract events, each once, complete to a known block.
 //!
-//! Owns sources, cursors, ranges, events and coverage in MongoDB. Never decides about money: what it stores is evidence for
-//! others.
+//! Owns sources, cursors, ranges, events and coverage in MongoDB. Never decides about money.
 //!
-//! `serve` answers and reads; `work` only reads, `api` only answers. Whoever reads, any number of processes may.
+//! `serve` reads events and answers calls, `work` only reads, `api` only answers. Any number of processes may run of each.
 
 mod config;
-mod convert;
 mod event;
 mod http;
 mod legacy;
 mod node;
-mod progress;
 mod range;
 mod rpc;
 mod source;
 mod store;
-mod watch;
 mod worker;
 
 use ::rpc::Server;
@@ -29,11 +25,9 @@ use service::{BoxError, Context};
 pub use config::{CollectConfig, Config, MongoConfig, Verify};
 pub use event::FEES_COLLECTED;
 
+use crate::rpc::Watchers;
 use crate::store::Store;
-use crate::watch::Watchers;
-use crate::worker::Supervisor;
 
-/// The service, as `libs/service` runs it.
 #[derive(Debug)]
 pub struct Indexer;
 
@@ -54,9 +48,9 @@ impl service::Service for Indexer {
         config.fee_collector.as_ref().map_or(Ok(()), legacy::check)?;
         let store = Store::connect(&config.mongo).await?;
         if config.collect.enabled {
-            // A process that also answers outlives its workers: they are started again when the store is back.
-            let supervisor = Supervisor::new(store.clone(), config.collect.clone(), false);
-            supervisor.configure(&config).await?;
+            // A process that also answers calls outlives its workers: they are restarted when the store is back.
+            worker::configure(&store, &config).await?;
+            let supervisor = worker::supervisor(store.clone(), config.collect.clone());
             ctx.spawn("workers", move |stop| supervisor.run(stop));
         }
         serve(&ctx, store).await
@@ -76,13 +70,12 @@ impl service::Service for Indexer {
         match name {
             "work" => {
                 ctx.probes(arguments, |server| checked(server, store.clone()));
-                Supervisor::new(store.clone(), config.collect.clone(), true).configure(&config).await?;
+                worker::configure(&store, &config).await?;
                 // As the orchestrator's worker `indexer`, or alone: without Redis nothing new is read.
                 let settings = Settings { data_dir: None, ..Settings::from_env(&"indexer".parse()?)? };
                 let work = move |worker: Worker| async move {
-                    let collect = config.collect.clone();
-                    let run = move |stop| Supervisor::new(store.clone(), collect.clone(), true).run(stop);
-                    worker.while_permitted(run).await
+                    let supervisor = move || worker::supervisor(store.clone(), config.collect.clone());
+                    worker.while_permitted(move |stop| supervisor().failing_with_loops().run(stop)).await
                 };
                 runtime::run(settings, ctx.shutdown(), work).await?;
                 Ok(())
@@ -105,7 +98,7 @@ async fn serve(ctx: &Context<Config>, store: Store) -> Result<(), BoxError> {
     ctx.serve(checked(server, store)).await
 }
 
-/// Without its store nothing here can be done.
+/// Without its store the service can do nothing.
 fn checked(server: Server, store: Store) -> Server {
     server.check("database", true, move || {
         let store = store.clone();

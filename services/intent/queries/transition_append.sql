@@ -6,8 +6,8 @@ WITH added AS (
 )
 SELECT
     count(*) AS added,
-    -- Commits that notify queue up behind each other on the whole server, so watchers show by a shared lock on the topic
-    -- that they sleep; only then are they called.
+    -- Commits that notify wait for each other on the whole server. Watchers therefore hold a shared lock on the topic while they
+    -- wait for a notification, and only then one is sent.
     CASE WHEN pg_try_advisory_lock(1114993267, hashtext($8)) THEN pg_advisory_unlock(1114993267, hashtext($8))::text
          ELSE pg_notify('bursar_wake', $8)::text
     END AS wake

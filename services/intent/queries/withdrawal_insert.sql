@@ -13,8 +13,7 @@ FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::tex
             $16::text[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[], $20::text[])
      AS new (id, origin, key, hash, customer, chain, asset, amount, decimals, destination, memo, priority, labels,
              requester, required, status, created_at, updated_at, queued_at, behalf)
--- In one order everywhere, so that two writers never wait for each other in a circle.
+-- In one order everywhere, so that two writers cannot deadlock.
 ORDER BY key
--- Waits for a parallel insert of the same key or id, and then steps back.
+-- Waits for a parallel insert of the same key or id; one row too few is then a conflict.
 ON CONFLICT DO NOTHING
-RETURNING id

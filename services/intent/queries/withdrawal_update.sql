@@ -1,4 +1,4 @@
--- One array for each column. Compare-and-set: $2 are the sequences that were read, $3 the new ones.
+-- One array for each column. Compare-and-set: $2 are the stored sequences, $3 the new ones.
 UPDATE withdrawal_requests AS request SET
     last_sequence = n.sequence, status = n.status, blocked_reason = n.blocked_reason,
     blocked_changed_at = n.blocked_changed_at, failure_reason = n.failure_reason, final_tx_hash = n.final_tx_hash,
@@ -12,5 +12,5 @@ FROM unnest(
     final_block, updated_at, approved_at, queued_at, finished_at
 )
 WHERE request.id = n.id AND request.last_sequence = n.read
-  -- Said twice, so that whatever the plan of the join, only these rows are read.
+  -- Repeats the join condition, so that whatever the plan of the join, only these rows are read.
   AND request.id = ANY ((SELECT $1::uuid[])::uuid[])

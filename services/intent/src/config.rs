@@ -1,32 +1,31 @@
-//! The settings that are this service's own. `server`, `auth`, `database` and `telemetry` are those of every service.
+//! The settings of this service; `server`, `auth`, `database` and `telemetry` are the same in every service.
 
 use std::collections::BTreeMap;
 
 use service::config::Reader;
 
-use crate::approvers::{Approver, read_key};
+use crate::approvers::{Approver, parse_key};
 
 /// `[clients.execution]`, `[approvers.<name>]` and `[policy]`.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub execution: rpc::ClientConfig,
-    /// The approvers, by the name of their API key.
+    /// By the name of their API key.
     pub approvers: BTreeMap<String, Approver>,
-    /// What an asset without a policy demands; without this, its withdrawals are refused.
+    /// How many approvals an asset without a policy needs; without this, its withdrawals are refused.
     pub default_required_approvals: Option<u32>,
 }
 
-/// No policy can demand more.
 const MOST_APPROVALS: u32 = types::MOST_APPROVALS as u32;
 
 impl Config {
-    /// Reads the settings; mistakes are noted on the reader.
+    /// Mistakes are recorded on the reader.
     pub fn read(reader: &Reader) -> Option<Self> {
         let execution = service::config::client(reader, "execution");
         let approvers = reader.map("approvers", |name, entry| {
             let person = entry.opt::<String>("person").unwrap_or_else(|| name.to_owned());
             let text = entry.req::<String>("public_key")?;
-            let key = read_key(&text).map_err(|why| entry.wrong("public_key", why)).ok()?;
+            let key = parse_key(&text).map_err(|why| entry.wrong("public_key", why)).ok()?;
             Some(Approver { key, person })
         });
         let policy = reader.section("policy");
@@ -35,7 +34,7 @@ impl Config {
             policy.wrong("default_required_approvals", format!("must be 1 to {MOST_APPROVALS}"));
         }
         if let Some((one, other)) = same_key(&approvers) {
-            // One person under two names would be two approvals.
+            // One person with one key under two names would give two approvals.
             reader.wrong("approvers", format!("{one} and {other} have the same public key"));
         }
         Some(Self { execution: execution?, approvers, default_required_approvals: required })

@@ -1,19 +1,19 @@
-//! Intent: withdrawal requests, their approval, and their story.
+//! Intent: withdrawal requests, their approval, and their history.
 //!
-//! Owns what customers asked for, who approved it, the limits it had to keep, and how far it got. Wiring only; the duties are
-//! in the folders, one for each noun.
+//! Owns what customers requested, who approved it, the limits, and what became of it. This file is wiring only; each noun has a
+//! folder of its own.
 //!
-//! Invariants, as absences: nothing here knows wallets, nonces, gas or retries; no hash is known before it is final; nothing is
-//! called failed or completed on anything but execution's and confirmation's word.
+//! Invariants: nothing here knows wallets, nonces, gas or retries; no hash is known before it is final; a withdrawal becomes
+//! failed or completed only when execution or confirmation reports it.
 
 pub mod approvers;
 pub mod catalogue;
 pub mod config;
+pub mod error;
 pub mod limit;
 pub mod policy;
 pub mod reason;
 pub mod rpc;
-pub mod violation;
 pub mod withdrawal;
 pub mod worker;
 
@@ -36,13 +36,11 @@ use crate::policy::Policies;
 use crate::rpc::{IntentRpc, PolicyRpc, ProgressRpc};
 use crate::withdrawal::watch::Hub;
 use crate::withdrawal::{Withdrawals, measure};
-use crate::worker::deliver::ToExecution;
+use crate::worker::deliver::ExecutionDelivery;
 use crate::worker::gauges::Gauges;
 
-/// The tables of this service.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations/intent");
 
-/// The service.
 #[derive(Debug)]
 pub struct Intent;
 
@@ -78,7 +76,7 @@ impl Service for Intent {
             .service(IntentServiceServer::new(intent))
             .service(PolicyServiceServer::new(policy))
             .service(ProgressServiceServer::new(progress))
-            // Not critical: requests are taken and approved while execution is away, and handed over when it is back.
+            // Not critical: requests are accepted and approved while execution is unreachable, and handed over afterwards.
             .check("execution", false, move || worker::deliver::reachable(execution.clone()));
         ctx.serve(server).await
     }
@@ -92,7 +90,7 @@ fn start_loops(
     execution: ::rpc::Client,
 ) {
     let waker = Waker::start(&ctx.pool());
-    let deliver = ToExecution::new(execution, withdrawals.clone());
+    let deliver = ExecutionDelivery::new(execution, withdrawals.clone());
     let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
     let listener = waker.clone();
     ctx.spawn("outbox relay", move |stop| async move {

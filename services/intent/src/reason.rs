@@ -1,9 +1,9 @@
-//! Stable words of this service's refusals, for programs to match on. They never change their meaning. Those of refused
-//! approvals are in `withdrawal::approval`.
+//! Stable reasons of refused calls, for programs to match on. Their meaning never changes. Those of refused approvals are in
+//! `withdrawal::approval`.
 
 /// The asset is not in the copy of the catalogue (yet).
 pub const ASSET_UNKNOWN: &str = "ASSET_UNKNOWN";
-/// Neither a policy nor a configured default says how many must approve.
+/// Neither a policy nor a configured default says how many approvals are needed.
 pub const NO_APPROVAL_POLICY: &str = "NO_APPROVAL_POLICY";
 /// The key was used for another payload.
 pub const IDEMPOTENCY_KEY_REUSED: &str = "IDEMPOTENCY_KEY_REUSED";
@@ -13,5 +13,5 @@ pub const IMPORT_DIFFERS: &str = "IMPORT_DIFFERS";
 pub const LIMIT_EXCEEDED: &str = "LIMIT_EXCEEDED";
 /// The withdrawal is in a state that does not allow this.
 pub const ILLEGAL_TRANSITION: &str = "ILLEGAL_TRANSITION";
-/// Only who asked for it, or an operator, may cancel a withdrawal.
+/// Only the requester or an operator may cancel a withdrawal.
 pub const NOT_THE_REQUESTER: &str = "NOT_THE_REQUESTER";

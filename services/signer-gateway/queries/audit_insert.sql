@@ -1,6 +1,5 @@
 WITH appended AS (
     INSERT INTO audit_log (sequence, at, caller, action, decision, reason, detail, previous_hash, hash)
-    SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[],
-                         $7::text[], $8::bytea[], $9::bytea[])
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 )
-UPDATE audit_head SET sequence = $10, hash = $11
+UPDATE audit_head SET sequence = $1, hash = $9

@@ -2,6 +2,7 @@
 //! Owns reading and checking them; all mistakes are reported at once.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +11,15 @@ use ed25519_dalek::VerifyingKey;
 use service::config::{Reader, Secret};
 use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
 
-use crate::policy::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, TronPrices, WindowLimit};
-use crate::seal::KdfParams;
+use crate::builder::{NAMING_FORMAT, family};
+use crate::policy::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, WindowLimit};
+use crate::seal::SealBackend;
 
 /// Longest window a limit may look back: 31 days.
 const MAX_WINDOW_S: u64 = 31 * 24 * 60 * 60;
 /// Longest an approval may live: 31 days.
 const MAX_VALIDITY_S: u64 = MAX_WINDOW_S;
 const WEEK_S: u64 = 7 * 24 * 60 * 60;
-/// A price beyond this is a mistake: a hundred TRX.
-const MAX_PRICE_SUN: u64 = 100_000_000;
 /// Methods by which a token's holder parts with it, or lets somebody else take it. On a token that is listed as an asset these
 /// are payments, which approvals and limits are for; no duty may call them.
 const PAYING_METHODS: [&str; 12] = [
@@ -37,35 +37,26 @@ const PAYING_METHODS: [&str; 12] = [
     "burn(uint256)",
 ];
 
-/// All settings of the signer gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Opens the seal at start; without it the gateway starts sealed.
     pub unseal_key: Option<Secret>,
-    /// Cost of deriving the key-encryption key, for a new keyring.
-    pub kdf: KdfParams,
+    pub seal: SealBackend,
     /// How long the ledger waits for its database before a batch counts as lost.
     pub ledger_timeout: Duration,
-    /// What may be signed.
     pub policy: Arc<Policy>,
 }
 
 impl Config {
-    /// Reads everything, then builds.
     pub fn read(reader: &Reader) -> Option<Self> {
         let seal = reader.section("seal");
         let unseal_key = seal.secret_opt("unseal_key");
-        let (floor, default) = (KdfParams::FLOOR, KdfParams::DEFAULT);
-        let kdf = KdfParams {
-            memory_kib: seal.within("memory_kib", default.memory_kib, floor.memory_kib..=1024 * 1024),
-            iterations: seal.within("iterations", default.iterations, floor.iterations..=64),
-            parallelism: seal.within("parallelism", default.parallelism, 1..=16),
-        };
+        let backend = SealBackend::read(&seal);
         let timeout_ms = reader.section("ledger").within("timeout_ms", 10_000u64, 100..=60_000);
         let policy = policy(reader);
         Some(Self {
             unseal_key,
-            kdf,
+            seal: backend?,
             ledger_timeout: Duration::from_millis(timeout_ms),
             policy: Arc::new(policy?),
         })
@@ -86,10 +77,9 @@ fn policy(reader: &Reader) -> Option<Policy> {
     if keys.len() != approvers.len() {
         section.wrong("approvers", "two approvers have the same key");
     }
-    let operation_groups = section.has("operation_groups").then(|| {
-        // Of EVM on purpose: a group has one name, whatever chains it pays on.
-        Arc::new(addresses(&section, "operation_groups", AddressFormat::Evm).into_iter().collect())
-    });
+    let operation_groups = section
+        .has("operation_groups")
+        .then(|| Arc::new(addresses(&section, "operation_groups", NAMING_FORMAT).into_iter().collect()));
     let chains: HashMap<ChainName, ChainPolicy> = reader.map("chains", chain).into_values().collect();
     check_apart(reader, &chains);
     Some(Policy {
@@ -101,31 +91,24 @@ fn policy(reader: &Reader) -> Option<Policy> {
     })
 }
 
-/// One network under two names would have every limit twice. And the bytes signed for one TRON network are good on any other:
-/// there is no chain number in them, and both would use the same keys.
+/// One network under two names would have every limit twice. Where nothing in the signed bytes names the network, they are valid
+/// on every network of the family, and all of them would use the same keys.
 fn check_apart(reader: &Reader, chains: &HashMap<ChainName, ChainPolicy>) {
     let mut names: Vec<&ChainName> = chains.keys().collect();
     names.sort_unstable();
-    let mut by_id: HashMap<u64, &ChainName> = HashMap::new();
-    for name in &names {
-        let Some(id) = chains[*name].chain_id else { continue };
-        if let Some(other) = by_id.insert(id, name) {
-            reader.wrong("chains", format!("{other} and {name} both have chain_id {id}"));
-        }
-    }
-    let tron: Vec<&str> = names
-        .iter()
-        .filter(|name| chains[**name].format == AddressFormat::Tron)
-        .map(|name| name.as_str())
-        .collect();
-    if tron.len() > 1 {
-        let named = tron.join(" and ");
-        reader.wrong(
-            "chains",
-            format!(
-                "{named}: what is signed for one TRON network can be sent on another; one for each signer"
+    let mut seen: HashMap<(AddressFormat, Option<u64>), &ChainName> = HashMap::new();
+    for name in names {
+        let chain = &chains[name];
+        let network_id = chain.settings.network_id;
+        let Some(other) = seen.insert((chain.format, network_id), name) else { continue };
+        let problem = match network_id {
+            Some(id) => format!("{other} and {name} both have chain_id {id}"),
+            None => format!(
+                "{other} and {name}: what is signed for one of them can be sent on the other, because nothing in it names \
+                 the network; use a signer for each"
             ),
-        );
+        };
+        reader.wrong("chains", problem);
     }
 }
 
@@ -141,15 +124,8 @@ fn approver(section: &Reader) -> Option<(String, Approver)> {
 }
 
 fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
-    let name = match ChainName::from_str(name) {
-        Ok(name) => Some(name),
-        Err(error) => {
-            section.wrong("", error.to_string());
-            None
-        }
-    };
+    let name = taken(section, "", ChainName::from_str(name));
     let format = section.req::<AddressFormat>("address_format");
-    let chain_id = section.opt::<u64>("chain_id");
     let native = section.req::<AssetSymbol>("native");
     let max_fee = section.req::<RawAmount>("max_fee");
     let max_top_up = section.opt::<RawAmount>("max_top_up");
@@ -157,15 +133,10 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
     let top_up_window = window(section, "top_up_window");
     let max_bumps = section.within("max_bumps", 16u32, 0..=1000);
     let format = format?;
-    let tron_prices = tron_prices(section, format);
+    let settings = family(format).read_settings(section);
     let cold_storage = addresses(section, "cold_storage", format);
     let assets = section.map("assets", |symbol, section| asset(symbol, section, format));
     let duties = section.list("duties", |section| duty(section, format));
-    match (format, chain_id) {
-        (AddressFormat::Evm, None) => section.wrong("chain_id", "an EVM chain has a number"),
-        (AddressFormat::Tron, Some(_)) => section.wrong("chain_id", "TRON has no chain number"),
-        (AddressFormat::Evm, Some(_)) | (AddressFormat::Tron, None) => {}
-    }
     let assets: HashMap<AssetSymbol, AssetPolicy> = assets.into_values().collect();
     check_duties(section, &duties, &assets);
     let native = native?;
@@ -176,9 +147,8 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
     }
     let policy = ChainPolicy {
         format,
-        chain_id,
+        settings,
         native,
-        tron_prices,
         max_fee: max_fee?,
         fee_window,
         max_top_up,
@@ -191,21 +161,7 @@ fn chain(name: &str, section: &Reader) -> Option<(ChainName, ChainPolicy)> {
     Some((name?, policy))
 }
 
-fn tron_prices(section: &Reader, format: AddressFormat) -> Option<TronPrices> {
-    match format {
-        AddressFormat::Evm => None,
-        AddressFormat::Tron => {
-            let default = TronPrices::DEFAULT;
-            let price = |key, default| section.within(key, default, 0..=MAX_PRICE_SUN);
-            Some(TronPrices {
-                bandwidth_sun: price("bandwidth_price_sun", default.bandwidth_sun),
-                activation_sun: price("activation_sun", default.activation_sun),
-            })
-        }
-    }
-}
-
-/// By selector, not by name: another name may hash to the same four bytes.
+/// Compares selectors and not names, because another name may hash to the same four bytes.
 fn check_duties(section: &Reader, duties: &[DutyRule], assets: &HashMap<AssetSymbol, AssetPolicy>) {
     for duty in duties {
         let token = assets.iter().find(|(_, asset)| asset.contract == Some(duty.contract));
@@ -227,21 +183,9 @@ fn selector(method: &str) -> [u8; 4] {
 }
 
 fn asset(symbol: &str, section: &Reader, format: AddressFormat) -> Option<(AssetSymbol, AssetPolicy)> {
-    let symbol = match AssetSymbol::from_str(symbol) {
-        Ok(symbol) => Some(symbol),
-        Err(error) => {
-            section.wrong("", error.to_string());
-            None
-        }
-    };
+    let symbol = taken(section, "", AssetSymbol::from_str(symbol));
     let contract = section.opt::<String>("contract");
-    let contract = match contract.map(|text| Address::parse(format, &text)).transpose() {
-        Ok(contract) => contract,
-        Err(error) => {
-            section.wrong("contract", error.to_string());
-            None
-        }
-    };
+    let contract = contract.and_then(|text| taken(section, "contract", Address::parse(format, &text)));
     let max_transaction = section.req::<RawAmount>("max_transaction");
     let window = window(section, "window");
     let tiers = section.list("tiers", |tier| {
@@ -288,27 +232,20 @@ fn duty(section: &Reader, format: AddressFormat) -> Option<DutyRule> {
         }
         selectors.insert(selector(method));
     }
-    match Address::parse(format, &contract?) {
-        Ok(contract) => Some(DutyRule { contract, selectors }),
-        Err(error) => {
-            section.wrong("contract", error.to_string());
-            None
-        }
-    }
+    let contract = taken(section, "contract", Address::parse(format, &contract?))?;
+    Some(DutyRule { contract, selectors })
 }
 
 fn addresses(section: &Reader, key: &str, format: AddressFormat) -> Vec<Address> {
-    let mut addresses = Vec::new();
-    for text in section.values::<String>(key) {
-        match Address::parse(format, &text) {
-            Ok(address) => addresses.push(address),
-            Err(error) => section.wrong(key, error.to_string()),
-        }
-    }
-    addresses
+    let texts = section.values::<String>(key);
+    texts.iter().filter_map(|text| taken(section, key, Address::parse(format, text))).collect()
 }
 
-/// An Ed25519 public key, 64 hex digits.
+/// The value, or a mistake reported at the key.
+fn taken<T, E: Display>(section: &Reader, key: &str, read: Result<T, E>) -> Option<T> {
+    read.map_err(|error| section.wrong(key, error.to_string())).ok()
+}
+
 #[derive(Debug, Clone, Copy)]
 struct PublicKey(VerifyingKey);
 
@@ -330,6 +267,7 @@ impl FromStr for PublicKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::builder::ChainSettings;
 
     const TOKEN: &str = "0x5FbDB2315678afecb367f032d93F642f64180aa3";
 
@@ -384,7 +322,9 @@ mod tests {
         assert_eq!(bsc.duties[0].selectors, HashSet::from([[0x37, 0x96, 0x07, 0xf5]]));
         assert_eq!(config.policy.approvers["alice"].person, "alice");
         let tron = &config.policy.chains[&"tron".parse::<ChainName>().expect("chain")];
-        assert_eq!((bsc.tron_prices, tron.tron_prices), (None, Some(TronPrices::DEFAULT)));
+        assert_eq!(bsc.settings, ChainSettings { network_id: Some(56), ..ChainSettings::default() });
+        let prices = ChainSettings { network_id: None, byte_price: 1_000, activation_price: 1_100_000 };
+        assert_eq!(tron.settings, prices);
         assert_eq!(config.policy.operation_groups, None);
     }
 
@@ -465,7 +405,8 @@ mod tests {
         };
         let config = priced("tron", "bandwidth_price_sun = 140\nactivation_sun = 7").expect("read");
         let tron = &config.policy.chains[&"tron".parse::<ChainName>().expect("chain")];
-        assert_eq!(tron.tron_prices, Some(TronPrices { bandwidth_sun: 140, activation_sun: 7 }));
+        let prices = ChainSettings { network_id: None, byte_price: 140, activation_price: 7 };
+        assert_eq!(tron.settings, prices);
         let mistakes = priced("bsc", "bandwidth_price_sun = 140").expect_err("refused");
         assert!(mistakes.contains("bandwidth_price_sun"), "{mistakes}");
     }

@@ -1,8 +1,19 @@
 //! The signer gateway: the only process that holds keys. It builds what it signs, judges every request by rules of its
-//! own, and writes down every decision. Wiring only; each noun has a module.
+//! own, and records every decision. This file is wiring only; each noun has a module.
 //!
 //! Invariants, as absences: no route to a chain node, no signature for a refused request, no answer before its commit,
 //! no key in a log, a row or an error.
+
+/// Gives types that hold secrets a `Debug` that shows their name only.
+macro_rules! redact_debug {
+    ($($name:ident),+) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    )+};
+}
 
 pub mod audit;
 pub mod builder;
@@ -31,10 +42,9 @@ use crate::group::Groups;
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/signer-gateway");
 
-/// How often a start with an unseal key tries again while its database is away.
+/// How often a start with an unseal key is retried while its database is unavailable.
 const UNSEAL_RETRY: Duration = Duration::from_secs(1);
 
-/// The service.
 #[derive(Debug, Clone, Copy)]
 pub struct SignerGateway;
 
@@ -54,21 +64,21 @@ impl service::Service for SignerGateway {
     async fn serve(ctx: service::Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
         let policy = signing::PolicySource::new(ctx.config_changes());
-        let groups = Arc::new(Groups::new(ctx.pool(), config.kdf));
-        let (gateway, clerk) =
+        let groups = Arc::new(Groups::new(ctx.pool(), config.seal));
+        let (gateway, ledger) =
             rpc::Gateway::new(ctx.pool(), Arc::clone(&groups), policy, config.ledger_timeout);
-        // Not the service's own signal: calls are still answered for a while after that, and must find their ledger. It ends
-        // when this function does, which is when the last call was answered.
+        // The ledger does not stop at the service's own signal, because calls are still answered for a while after that. It stops
+        // when this function ends, which is after the last call was answered.
         let answered = CancellationToken::new();
-        let _ledger = answered.clone().drop_guard();
+        let _answered = answered.clone().drop_guard();
         ctx.spawn("ledger", |stop| async move {
-            clerk.run(answered).await?;
-            // A start that fails ends the ledger first; that is no failure of its own.
+            ledger.run(answered).await?;
+            // When a start fails the ledger ends first; that is not a failure of the ledger.
             stop.cancelled().await;
             Ok::<(), signing::LedgerStopped>(())
         });
         let freezes = gateway.freezes();
-        ctx.spawn("freezes", |stop| freezes.tell(stop));
+        ctx.spawn("freezes", |stop| freezes.report(stop));
         warn_if_open(&config);
         let changes = ctx.config_changes();
         ctx.spawn("policy reload", |stop| announce(changes, stop));
@@ -79,7 +89,7 @@ impl service::Service for SignerGateway {
         let sealed = Arc::clone(&groups);
         let server = ctx
             .server()
-            // Not critical: a sealed gateway still answers, lists and verifies; it is sealed on purpose.
+            // Not critical: a gateway is sealed on purpose, and still lists and verifies.
             .check("seal", false, move || {
                 let sealed = sealed.is_sealed();
                 async move { if sealed { Err("sealed") } else { Ok(()) } }
@@ -89,7 +99,7 @@ impl service::Service for SignerGateway {
     }
 }
 
-/// Says when the rules were replaced. They are in force as soon as the settings are.
+/// Logs when the rules were replaced. They are in force as soon as the settings are.
 async fn announce(
     mut changes: watch::Receiver<Arc<Config>>,
     stop: CancellationToken,
@@ -107,12 +117,12 @@ fn warn_if_open(config: &Config) {
     if config.policy.operation_groups.is_none() {
         tracing::warn!(
             "policy.operation_groups is not set: sweeps may go to every operation group that an operator imports, without limit; \
-             list the first EVM address of each group that is yours"
+             list the first address (`evm`, index 0) of each group that is yours"
         );
     }
 }
 
-/// A wrong key ends the start; a database that is away is waited for.
+/// A wrong key ends the start; while the database is unavailable it is retried.
 async fn unseal_at_start(
     groups: &Groups,
     key: Zeroizing<String>,

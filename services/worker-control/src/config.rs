@@ -10,10 +10,9 @@ use types::Backoff;
 use worker::keys::DEFAULT_NAMESPACE;
 use worker::{Keys, Timing};
 
-use crate::fleet::file;
-use crate::fleet::spec::Spec;
+use crate::spec::{Spec, file};
 
-/// Everything under the shared sections.
+/// Everything beside the shared sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `[redis]`
@@ -34,7 +33,6 @@ pub struct RedisConfig {
 }
 
 impl RedisConfig {
-    /// For the client.
     #[must_use]
     pub fn client(&self) -> worker::redis::RedisConfig {
         let timeout = Duration::from_millis(self.timeout_ms);
@@ -48,16 +46,16 @@ pub struct HttpConfig {
     pub listen: SocketAddr,
 }
 
-/// What happens to workers when the orchestrator dies without a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What happens to workers when the orchestrator dies without stopping them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Orphans {
-    /// They go on; a successor adopts them.
+    /// They go on, and a successor adopts them.
     Stay,
     /// They stop: their standard input ends with the orchestrator.
     Exit,
 }
 
-/// How the orchestrator goes about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrchestratorConfig {
     pub keys: Keys,
@@ -69,26 +67,24 @@ pub struct OrchestratorConfig {
     /// A worker that is older than this and has no heartbeat is ended.
     pub heartbeat_timeout: Duration,
     pub backoff: Backoff,
-    /// A worker that was heard and is older than this has recovered: its failures are forgotten.
+    /// A worker that has a heartbeat and is older than this has recovered: its failures are forgotten.
     pub settled_after: Duration,
     /// How long a worker may take to stop before it is killed with its group.
     pub shutdown_grace: Duration,
-    /// Waits for the lock instead of exiting when another has it.
+    /// Waits for the lock instead of exiting when another orchestrator has it.
     pub standby: bool,
     pub orphans: Orphans,
-    /// Where workers keep their history, and their output lies (`logs/`).
+    /// Where workers keep their history, and where their output is written (`logs/`).
     pub data_dir: PathBuf,
-    /// How often output is passed on and adopted processes are looked at.
+    /// How often output is forwarded and adopted processes are checked.
     pub look_interval: Duration,
-    /// Where workers are listed.
     pub workers_file: Option<PathBuf>,
-    /// What that file said when the configuration was read.
-    pub workers: Vec<Spec>,
+    /// The contents of that file when the configuration was read.
+    pub(crate) workers: Vec<Spec>,
 }
 
 impl Config {
-    /// Reads them, noting every mistake.
-    pub fn read(reader: &Reader) -> Option<Self> {
+    pub(crate) fn read(reader: &Reader) -> Option<Self> {
         let redis = reader.section("redis");
         let url = redis.secret("url");
         let timeout_ms = redis.within("timeout_ms", 2_000_u64, 100..=60_000);
@@ -164,14 +160,11 @@ fn timing(section: &Reader) -> Timing {
 }
 
 fn orphans(section: &Reader) -> Orphans {
-    match section.or("orphans", "stay".to_owned()).as_str() {
-        "stay" => Orphans::Stay,
-        "exit" => Orphans::Exit,
-        other => {
-            section.wrong("orphans", format!("`{other}` is neither `stay` nor `exit`"));
-            Orphans::Stay
-        }
-    }
+    let text = section.or("orphans", "stay".to_owned());
+    text.parse().unwrap_or_else(|_| {
+        section.wrong("orphans", format!("`{text}` is neither `stay` nor `exit`"));
+        Orphans::Stay
+    })
 }
 
 /// A bad worker file makes the whole configuration bad, so that a reload refuses both together.

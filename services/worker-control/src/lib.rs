@@ -1,14 +1,29 @@
-//! Worker control: the processes that do Bursar's work, and the one that keeps them alive.
+//! Worker control keeps the processes alive that do Bursar's work.
 //!
-//! Owns workers, their configuration, heartbeats and control in Redis, what operators asked of them in PostgreSQL, and on-chain
-//! activities. Never runs business logic: a worker is a command, in whatever language, that keeps the keys.
+//! Owns workers, their heartbeats and control in Redis, what operators asked for in PostgreSQL, and on-chain activities.
+//! Never runs business logic: a worker is a command, in any language, that maintains its keys in Redis.
 //!
-//! This file is wiring only. `fleet` holds the orchestrator; `rpc` and `http` are its API.
+//! This file is wiring only:
+//!
+//! ```text
+//! rpc, http      the API
+//! fleet          the API's handle to the orchestrator, and what it shows
+//! orchestrator   the loop that starts, checks and ends workers
+//! member         the rules of one worker (no I/O)
+//! spec           what a worker runs: the worker file, the database
+//! registry       Redis: the orchestrator's lock, admissions, heartbeats
+//! process        operating system processes and their output
+//! ```
 
 mod config;
-pub mod fleet;
+mod fleet;
 mod http;
+mod member;
+mod orchestrator;
+mod process;
+mod registry;
 mod rpc;
+mod spec;
 
 use ::rpc::{Role, server::ServerError};
 use proto::workercontrol::v1::activity_service_server::ActivityServiceServer;
@@ -21,14 +36,14 @@ use tokio_util::sync::CancellationToken;
 use worker::redis::Redis;
 
 pub use config::{Config, HttpConfig, OrchestratorConfig, Orphans, RedisConfig};
-use fleet::{Fleet, Orchestrator, Settings};
+use fleet::Fleet;
+use orchestrator::{Orchestrator, Settings};
 
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations/worker-control");
 
-/// Our own settings in the environment; no worker needs to know them.
+/// Our own settings in the environment are not passed on to workers.
 const OWN_VARIABLES: &str = "BURSAR_WORKER_CONTROL__";
 
-/// The service, as `libs/service` runs it.
 #[derive(Debug)]
 pub struct WorkerControl;
 
@@ -59,7 +74,7 @@ impl service::Service for WorkerControl {
                 async move { redis.ping().await }
             });
         let served = ctx.serve(server).await;
-        // Workers may take longer to stop than requests take to drain: the process stays until they have.
+        // Workers may take longer to stop than requests take to drain, and the process must outlive them.
         ctx.shutdown().cancel();
         if let Some((_, stopped)) = orchestrated {
             stopped.cancelled().await;
@@ -68,7 +83,7 @@ impl service::Service for WorkerControl {
     }
 }
 
-/// Starts the orchestrator and its HTTP API, if there shall be one. The token fires when it has stopped.
+/// Starts the orchestrator and its HTTP API, if they are enabled. The token fires when the orchestrator has stopped.
 async fn orchestrate(
     ctx: &Context<Config>,
     redis: &Redis,
@@ -83,13 +98,13 @@ async fn orchestrate(
         withheld_prefix: OWN_VARIABLES.to_owned(),
     };
     let (orchestrator, fleet) = Orchestrator::start(settings).await?;
-    // With the settings of the other port, TLS among them: the same keys travel here.
+    // The same API keys are sent to this port, so it has the settings of the other one, TLS included.
     let http = ctx
         .server_at(config.http.listen)
         .http(http::health(fleet.clone()))
         .http_for([Role::Operator, Role::Auditor], http::reading(fleet.clone()))
         .http_for([Role::Operator], http::acting(fleet.clone()));
-    // Before any worker runs and before the other port answers: who sees this service serve can use both.
+    // Bound before any worker runs and before the other port answers, so that a service that is up serves both.
     let http = http.bind().await.map_err(named)?;
     let stopped = CancellationToken::new();
     let (done, changes) = (stopped.clone(), ctx.config_changes());
@@ -104,7 +119,7 @@ async fn orchestrate(
     Ok(Some((fleet, stopped)))
 }
 
-/// The same error with the setting of this port.
+/// Names the setting of this port in the error.
 fn named(error: ServerError) -> BoxError {
     match error {
         ServerError::Listen { listen, reason } => {

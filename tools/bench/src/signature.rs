@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use alloy::consensus::{SignableTransaction as _, TxEip1559, TxEnvelope};
 use alloy::eips::eip2718::Encodable2718 as _;
-use alloy::signers::SignerSync as _;
-use alloy::signers::local::PrivateKeySigner;
+use alloy_signer::SignerSync as _;
+use alloy_signer_local::PrivateKeySigner;
 use alloy_primitives::{TxKind, U256};
 use anyhow::{Context as _, Result};
 use secp256k1::{Message, SECP256K1, SecretKey};

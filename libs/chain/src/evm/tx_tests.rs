@@ -2,8 +2,8 @@
 
 use alloy::consensus::{SignableTransaction as _, TxEip2930};
 use alloy::eips::eip2718::Encodable2718 as _;
-use alloy::signers::SignerSync as _;
-use alloy::signers::local::PrivateKeySigner;
+use alloy_signer::SignerSync as _;
+use alloy_signer_local::PrivateKeySigner;
 use payment::Transfer;
 use proptest::prelude::*;
 use types::{Address as AnyAddress, AddressFormat, RawAmount};

@@ -3,8 +3,8 @@
 use alloy::consensus::{SignableTransaction as _, TxEnvelope, TypedTransaction};
 use alloy::eips::eip2718::Encodable2718 as _;
 use alloy::primitives::{Address as EvmAddress, U256, hex};
-use alloy::signers::SignerSync as _;
-use alloy::signers::local::PrivateKeySigner;
+use alloy_signer::SignerSync as _;
+use alloy_signer_local::PrivateKeySigner;
 use alloy::sol_types::SolValue as _;
 use chain::evm::UnsignedTx;
 use chain::{ChainEdge as _, Claim, EvmChain, EvmConfig, Finality, Head, NodeConfig, Plan, TxStatus};

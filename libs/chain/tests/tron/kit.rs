@@ -1,8 +1,8 @@
 //! A network whose blocks come by hand, funded wallets, a token and signatures for the tests beside this file.
 
 use alloy::primitives::B256;
-use alloy::signers::SignerSync as _;
-use alloy::signers::local::PrivateKeySigner;
+use alloy_signer::SignerSync as _;
+use alloy_signer_local::PrivateKeySigner;
 use chain::tron::message::{Transaction, network_id};
 use chain::tron::{TronConfig, UnsignedTx};
 use chain::{Anchor, ChainEdge as _, Claim, Head, NodeConfig, Plan, TronChain};

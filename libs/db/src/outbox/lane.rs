@@ -46,10 +46,9 @@ pub(super) struct Failure {
     pub(super) retry_in: Option<Duration>,
 }
 
-/// Where to look, and how much to take.
+/// Which lanes to claim, and how many.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reach {
-    /// Whose lanes.
+pub(super) struct LaneClaim {
     pub(super) receiver: &'static str,
     pub(super) start: DateTime<Utc>,
     pub(super) lanes: u32,
@@ -60,14 +59,14 @@ pub(super) struct Reach {
 /// The lanes that are now leased to the caller, and where in the order of due times they ended.
 pub(super) async fn claim(
     pool: &PgPool,
-    reach: Reach,
+    request: LaneClaim,
 ) -> Result<(Vec<Lane>, Option<DateTime<Utc>>), OutboxError> {
     let rows = sqlx::query(include_str!("../../queries/outbox_claim.sql"))
-        .bind(reach.start)
-        .bind(i64::from(reach.lanes))
-        .bind(crate::millis(reach.lease))
-        .bind(i64::from(reach.messages_per_lane))
-        .bind(reach.receiver)
+        .bind(request.start)
+        .bind(i64::from(request.lanes))
+        .bind(crate::millis(request.lease))
+        .bind(i64::from(request.messages_per_lane))
+        .bind(request.receiver)
         .fetch_all(pool)
         .await?;
     let reached = rows.first().map(|row| row.try_get("reached")).transpose()?.flatten();
@@ -161,12 +160,9 @@ pub(super) async fn adopt(pool: &PgPool, receivers: &[&str]) -> Result<(), Outbo
 
 /// How long until a lane of this receiver becomes due or its lease runs out.
 pub(super) async fn next_due(pool: &PgPool, receiver: &str) -> Result<Option<Duration>, OutboxError> {
-    let wait: Option<i64> = sqlx::query_scalar(
-        "SELECT (extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::bigint
-         FROM outbox_lane WHERE parked_at IS NULL AND receiver = $1",
-    )
-    .bind(receiver)
-    .fetch_one(pool)
-    .await?;
+    let wait: Option<i64> = sqlx::query_scalar(include_str!("../../queries/outbox_next_due.sql"))
+        .bind(receiver)
+        .fetch_one(pool)
+        .await?;
     Ok(wait.map(|ms| Duration::from_millis(u64::try_from(ms.saturating_add(1)).unwrap_or(0))))
 }

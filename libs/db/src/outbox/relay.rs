@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use types::Backoff;
 use uuid::Uuid;
 
-use super::lane::{self, Failure, Lane, Outcome, Reach};
+use super::lane::{self, Failure, Lane, LaneClaim, Outcome};
 use super::{OutboxError, TOPIC, parked};
 use crate::scan::{Scan, Start};
 use crate::wake::{Wake, Waker};
@@ -257,14 +257,14 @@ impl<D: Deliver> Relay<D> {
             Start::Head => DateTime::UNIX_EPOCH,
             Start::LastPlace => share.with_place(|(_, place)| *place),
         };
-        let reach = Reach {
+        let request = LaneClaim {
             receiver: share.receiver,
             start: from,
             lanes: batch,
             messages_per_lane: self.config.messages_per_lane.max(1),
             lease: self.config.lease,
         };
-        let (lanes, reached) = lane::claim(&self.pool, reach).await?;
+        let (lanes, reached) = lane::claim(&self.pool, request).await?;
         let short = lanes.len() < usize::try_from(batch).unwrap_or(usize::MAX);
         share.with_place(|(scan, place)| {
             scan.note(start, began, short);

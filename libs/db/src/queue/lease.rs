@@ -1,11 +1,12 @@
-//! What an owner may do with a lease: check it, lengthen it, end it.
+//! What an owner may do with a lease: check it, extend it, end it.
 //!
-//! Every statement here names the token and compares with the database's clock; none asks this process what time it is.
+//! Every statement (`queries/lease_*.sql`) names the token and compares with the database's clock; this process's clock decides
+//! nothing.
 //!
-//! Tokens are never given twice, so in a batch a job id and a token from the two lists can only be a pair. And the queue is
-//! compared by `IS NOT DISTINCT FROM`, which no index serves: that leaves the planner the job id to look leases up by. With
-//! `=` a plan made while the table was empty may read all leases of the queue instead, for every call. Lists are wrapped in
-//! SELECT, so that one plan serves all lengths.
+//! Tokens are never issued twice, so in a batch a job id and a token from the two lists can only be a pair. The statements
+//! compare the queue by `IS NOT DISTINCT FROM`, which no index serves, so that the planner has to look leases up by the job
+//! id. With `=` a plan made while the table was empty could read all leases of the queue instead, at every execution. Lists
+//! are wrapped in SELECT, so that one plan serves all lengths.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub struct Lease {
     pub lapses: u32,
     pub due_at: DateTime<Utc>,
     pub claimed_at: DateTime<Utc>,
-    /// By the database's clock. To be shown; comparing it with our own clock proves nothing.
+    /// By the database's clock. It is for display: comparing it with our own clock proves nothing.
     pub lease_until: DateTime<Utc>,
 }
 
@@ -42,16 +43,11 @@ impl Queue {
         leases: &[Lease],
     ) -> Result<Vec<Uuid>, QueueError> {
         let (ids, tokens) = sorted(leases);
-        let held = sqlx::query_scalar(
-            "SELECT job_id FROM job_lease
-             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
-               AND lease_until > clock_timestamp()
-             ORDER BY job_id FOR UPDATE",
-        );
+        let held = sqlx::query_scalar(include_str!("../../queries/lease_guard.sql"));
         Ok(held.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
     }
 
-    /// Lengthens those leases that still hold to `ttl` from now, and returns them. What is missing from the answer is lost.
+    /// Extends those leases that still hold to `ttl` from now, and returns them. A lease that is not returned is lost.
     pub async fn extend_many(
         &self,
         pool: &PgPool,
@@ -59,18 +55,13 @@ impl Queue {
         ttl: Duration,
     ) -> Result<Vec<Lease>, QueueError> {
         let (ids, tokens) = sorted(leases);
-        let rows = sqlx::query(
-            "UPDATE job_lease SET lease_until = clock_timestamp() + $4 * interval '1 ms'
-             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
-               AND lease_until > clock_timestamp()
-             RETURNING job_id, lease_until",
-        )
-        .bind(self.name())
-        .bind(ids)
-        .bind(tokens)
-        .bind(crate::millis(ttl))
-        .fetch_all(pool)
-        .await?;
+        let rows = sqlx::query(include_str!("../../queries/lease_extend.sql"))
+            .bind(self.name())
+            .bind(ids)
+            .bind(tokens)
+            .bind(crate::millis(ttl))
+            .fetch_all(pool)
+            .await?;
         let mut until: BTreeMap<Uuid, DateTime<Utc>> = BTreeMap::new();
         for row in rows {
             until.insert(row.try_get("job_id")?, row.try_get("lease_until")?);
@@ -83,19 +74,16 @@ impl Queue {
 
     /// Ends the job, together with what the transaction says about it.
     pub async fn complete_in(&self, tx: &mut PgConnection, lease: &Lease) -> Result<(), QueueError> {
-        let ended = sqlx::query(
-            "DELETE FROM job_lease
-             WHERE job_id = $1 AND queue IS NOT DISTINCT FROM $2 AND token = $3 AND lease_until > clock_timestamp()",
-        )
-        .bind(lease.job_id)
-        .bind(self.name())
-        .bind(lease.token)
-        .execute(tx)
-        .await?;
-        if ended.rows_affected() == 1 { Ok(()) } else { Err(self.lost(lease)) }
+        match self.complete_many_in(tx, std::slice::from_ref(lease)).await?.as_slice() {
+            [] => {
+                let queue = self.name().to_owned();
+                Err(QueueError::LeaseLost { queue, job_id: lease.job_id, token: lease.token })
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Ends many jobs at once; returns those that were still held. What is missing from the answer is lost.
+    /// Ends many jobs at once; returns those that were still held. The lease of a job that is not returned is lost.
     pub async fn complete_many(&self, pool: &PgPool, leases: &[Lease]) -> Result<Vec<Uuid>, QueueError> {
         let mut connection = pool.acquire().await?;
         self.complete_many_in(&mut connection, leases).await
@@ -108,17 +96,8 @@ impl Queue {
         leases: &[Lease],
     ) -> Result<Vec<Uuid>, QueueError> {
         let (ids, tokens) = sorted(leases);
-        let ended = sqlx::query_scalar(
-            "DELETE FROM job_lease
-             WHERE job_id = ANY ((SELECT $2::uuid[])::uuid[]) AND queue IS NOT DISTINCT FROM $1 AND token = ANY ($3)
-               AND lease_until > clock_timestamp()
-             RETURNING job_id",
-        );
+        let ended = sqlx::query_scalar(include_str!("../../queries/lease_complete.sql"));
         Ok(ended.bind(self.name()).bind(ids).bind(tokens).fetch_all(tx).await?)
-    }
-
-    fn lost(&self, lease: &Lease) -> QueueError {
-        QueueError::LeaseLost { queue: self.name().to_owned(), job_id: lease.job_id, token: lease.token }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Calling another service.
 //!
-//! Owns what every call needs: the key, the trace, a deadline, and repeating calls whose contract says that this is
-//! harmless. It never repeats any other call: after an unclear failure only the caller knows whether to ask or to act.
+//! Owns what every call needs: the key, the trace, a deadline, and retries of calls whose contract says that this is
+//! harmless. It never retries any other call: after an unclear failure only the caller knows what has to be found out first.
 //!
-//! Invariants: every unary call ends within its deadline, all repeats included; the deadline travels with the call, so that the
+//! Invariants: every unary call ends within its deadline, all retries included; the deadline travels with the call, so that the
 //! server stops working when nobody waits any more.
 
 mod retry;
@@ -52,16 +52,13 @@ pub struct ClientConfig {
     pub api_key: Option<Secret>,
     /// Certificates for an https address.
     pub tls: Option<ClientTls>,
-    /// Longest time for a call, repeats included, when the caller sets no deadline of its own.
+    /// Longest time for a call, retries included, when the caller sets no deadline of its own.
     pub timeout_ms: u64,
-    /// Longest time to connect.
     pub connect_timeout_ms: u64,
-    /// Repeating of safe calls.
     pub retry: RetryConfig,
 }
 
 impl ClientConfig {
-    /// An address with the defaults.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -74,7 +71,6 @@ impl ClientConfig {
         }
     }
 
-    /// The same with an API key.
     #[must_use]
     pub fn with_key(mut self, key: Secret) -> Self {
         self.api_key = Some(key);
@@ -82,31 +78,17 @@ impl ClientConfig {
     }
 }
 
-/// Why a client could not be made. Being unable to connect is not among them: that is found out, and mended, per call.
+/// Why a client could not be made. Being unable to connect is not among the reasons: each call connects if it has to.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address is not one.
     #[error("`{0}` is not an address such as http://host:port")]
     Url(String),
-    /// The key cannot be a header.
     #[error("the API key for {0} has characters that cannot be sent")]
     Key(String),
-    /// Certificates are unusable.
     #[error("cannot set up TLS to {url}")]
-    Tls {
-        /// The address.
-        url: String,
-        /// Why.
-        source: TlsError,
-    },
-    /// The transport refuses the settings.
+    Tls { url: String, source: TlsError },
     #[error("cannot set up a channel to {url}")]
-    Channel {
-        /// The address.
-        url: String,
-        /// Why.
-        source: tonic::transport::Error,
-    },
+    Channel { url: String, source: tonic::transport::Error },
 }
 
 struct Shared {
@@ -213,12 +195,12 @@ impl Client {
         }
         telemetry::propagation::inject(request.headers_mut());
         let unary = method.is_some_and(Method::unary);
-        let repeatable =
+        let retryable =
             unary && method.is_some_and(|method| method.safe) && self.shared.retry.max_attempts > 1;
-        let outcome = if repeatable {
-            self.repeat(request, until, limit).await
+        let outcome = if retryable {
+            self.with_retries(request, until, limit).await
         } else {
-            // A stream's deadline is its caller's own business: only one that was asked for travels along.
+            // A stream has the deadline that its caller set, or none.
             self.attempt(request, until, limit, unary).await
         };
         observe(method, started, &outcome);
@@ -232,9 +214,9 @@ impl Client {
         mut request: Req,
         until: Instant,
         limit: Duration,
-        tell: bool,
+        send_deadline: bool,
     ) -> Result<Res, Status> {
-        if tell {
+        if send_deadline {
             let left = until.saturating_duration_since(Instant::now());
             request.headers_mut().insert(timeout::GRPC_TIMEOUT, timeout::header(left));
         }
@@ -247,8 +229,8 @@ impl Client {
         }
     }
 
-    /// Tries of a safe call, with growing pauses, until one is answered for good or time is up.
-    async fn repeat(&self, request: Req, until: Instant, limit: Duration) -> Result<Res, Status> {
+    /// Tries a safe call again, with growing pauses, until it is answered for good or time is up.
+    async fn with_retries(&self, request: Req, until: Instant, limit: Duration) -> Result<Res, Status> {
         let (parts, body) = request.into_parts();
         let body: Bytes = body.collect().await?.to_bytes();
         let mut tries = 0;
@@ -262,7 +244,7 @@ impl Client {
             if Instant::now() + pause >= until {
                 return outcome;
             }
-            tracing::debug!(tries, code = name(status.code()), ?pause, "call is repeated");
+            tracing::debug!(tries, code = name(status.code()), ?pause, "retrying the call");
             metrics::counter!("bursar_rpc_client_retries_total", "code" => name(status.code())).increment(1);
             tokio::time::sleep(pause).await;
         }
@@ -290,7 +272,7 @@ fn ran_out_of_time(error: &tonic::transport::Error) -> bool {
     false
 }
 
-/// The error in an outcome: a failed attempt, or an answer that is an error from its first byte.
+/// The error in an outcome: a failed attempt, or a response that is an error from its first byte.
 fn refusal(outcome: &Result<Res, Status>) -> Option<Status> {
     match outcome {
         Err(status) => Some(status.clone()),

@@ -1,7 +1,7 @@
 //! When a safe call is tried again.
 //!
-//! Owns the closed list of codes that mean "not now": the server is away or overloaded. Everything else is an answer, and
-//! asking again would get the same one. A deadline is not among them: the time for repeating is then used up.
+//! Owns the closed list of codes that mean "not now": the server is away or overloaded. Every other code would come back the
+//! same after a retry. A passed deadline is not among them, because no time is left for a retry.
 
 use std::time::Duration;
 
@@ -9,14 +9,13 @@ use tonic::{Code, Status};
 
 use crate::error;
 
-/// Repeating of safe calls.
+/// Retries of safe calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryConfig {
-    /// Tries in all; 1 switches repeating off.
+    /// Attempts in all; 1 means no retries.
     pub max_attempts: u32,
     /// Pause after the first try; it doubles from there.
     pub base_ms: u64,
-    /// Longest pause.
     pub cap_ms: u64,
 }
 
@@ -29,11 +28,11 @@ impl Default for RetryConfig {
 impl RetryConfig {
     /// How long to wait after try number `tries` ended with `status`; `None` to give up.
     pub(super) fn pause(&self, tries: u32, status: &Status) -> Option<Duration> {
-        let asked = error::retry_after(status);
+        let requested = error::retry_after(status);
         let later = match status.code() {
             Code::Unavailable => true,
-            // With a delay it is our servers' load shedding; without one it is a quota, which waiting does not mend.
-            Code::ResourceExhausted => asked.is_some(),
+            // With a delay it is our servers' load shedding; without one it is a quota, and waiting does not help.
+            Code::ResourceExhausted => requested.is_some(),
             _ => false,
         };
         if !later || tries >= self.max_attempts {
@@ -42,7 +41,7 @@ impl RetryConfig {
         let doubled = self.base_ms.saturating_mul(1 << tries.saturating_sub(1).min(20)).min(self.cap_ms);
         // Half fixed, half random: many clients refused together must not come back together.
         let jittered = doubled / 2 + rand::random_range(0..=doubled / 2);
-        Some(Duration::from_millis(jittered).max(asked.unwrap_or_default()))
+        Some(Duration::from_millis(jittered).max(requested.unwrap_or_default()))
     }
 }
 
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_not_now_is_repeated() {
+    fn only_not_now_is_retried() {
         let retry = RetryConfig::default();
         let shed = error::resource_exhausted(error::reason::OVERLOADED, "full", Duration::from_millis(200));
         assert!(retry.pause(1, &shed).is_some_and(|pause| pause >= Duration::from_millis(200)));

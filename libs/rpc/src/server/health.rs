@@ -10,13 +10,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    future::Future,
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures::{FutureExt as _, future::BoxFuture};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -25,6 +22,8 @@ use tonic_health::{
     pb::health_server::HealthServer,
     server::{HealthReporter, HealthService},
 };
+
+use super::check::{Check, CheckGroup};
 
 /// How often histogram samples are folded, see `telemetry::metrics::Metrics::upkeep`.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -44,60 +43,6 @@ impl Default for HealthConfig {
     }
 }
 
-type Run = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
-
-/// One dependency and how to ask it.
-#[derive(Clone)]
-pub(super) struct Check {
-    name: String,
-    critical: bool,
-    run: Run,
-}
-
-impl Check {
-    pub(super) fn new<F, Fut, E>(name: String, critical: bool, check: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), E>> + Send + 'static,
-        E: fmt::Display,
-    {
-        let run: Run = Arc::new(move || {
-            let future = check();
-            async move { future.await.map_err(|error| error.to_string()) }.boxed()
-        });
-        Self { name, critical, run }
-    }
-}
-
-/// Says which members there are.
-pub(super) type Names = Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<String>, String>> + Send + Sync>;
-/// Asks one member.
-pub(super) type RunMember = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
-
-/// Dependencies of one kind, by names that are read again before each run.
-#[derive(Clone)]
-pub(super) struct CheckGroup {
-    name: String,
-    critical: bool,
-    members: Names,
-    run: RunMember,
-}
-
-impl CheckGroup {
-    pub(super) fn new(name: String, critical: bool, members: Names, run: RunMember) -> Self {
-        Self { name, critical, members, run }
-    }
-
-    fn member(&self, name: &str) -> Check {
-        let (run, member) = (Arc::clone(&self.run), name.to_owned());
-        Check {
-            name: format!("{}/{name}", self.name),
-            critical: self.critical,
-            run: Arc::new(move || run(member.clone())),
-        }
-    }
-}
-
 /// The state of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
@@ -105,7 +50,6 @@ pub struct CheckReport {
     pub ok: bool,
     /// Whether the server counts on it.
     pub critical: bool,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -115,7 +59,6 @@ pub struct CheckReport {
 pub struct Report {
     /// `ok`, `failing` or `draining`.
     pub status: &'static str,
-    /// Each check by name.
     pub checks: BTreeMap<String, CheckReport>,
 }
 
@@ -161,7 +104,6 @@ impl Health {
         (Self { state: Arc::new(Mutex::new(state)), reporter, services: Arc::clone(services) }, service)
     }
 
-    /// The whole picture.
     pub async fn report(&self) -> Report {
         let state = self.state.lock().await;
         Report { status: state.status(), checks: state.checks.clone() }
@@ -210,7 +152,7 @@ impl Health {
         match (&outcome, check.ok) {
             (Ok(()), false) => tracing::info!(check = name, "check passes"),
             (Err(error), true) => tracing::warn!(check = name, error, "check fails"),
-            // Said once when it changes, and again when the reason does.
+            // Logged when it begins to fail, and again when the reason changes.
             (Err(error), false) if check.error.as_ref() != Some(error) => {
                 tracing::warn!(check = name, error, "check fails");
             }
@@ -284,7 +226,7 @@ pub(super) fn spawn(
         tracker.spawn(async move {
             let watch = async {
                 loop {
-                    let outcome = run(&check, Duration::from_millis(config.timeout_ms)).await;
+                    let outcome = check.run(Duration::from_millis(config.timeout_ms)).await;
                     health.record(&check.name, outcome).await;
                     tokio::time::sleep(Duration::from_millis(config.interval_ms)).await;
                 }
@@ -305,19 +247,19 @@ pub(super) fn spawn(
     tracker
 }
 
-/// Asks who the members are, then each of them at the same time, so that one that hangs is late alone.
+/// Reads the members, then checks all of them at the same time, so that one that hangs does not delay the others.
 async fn watch_group(health: &Health, group: &CheckGroup, config: HealthConfig) {
     let limit = Duration::from_millis(config.timeout_ms);
     let mut members: Vec<Check> = Vec::new();
     let mut last_error = None;
     loop {
-        match within(limit, || (group.members)()).await {
-            Ok(names) => {
+        match group.read_members(limit).await {
+            Ok(found) => {
                 last_error = None;
-                members = names.iter().map(|name| group.member(name)).collect();
+                members = found;
                 health.set_members(group, &members).await;
             }
-            // Said once, and again when the reason changes: a lost database would fill the log with it.
+            // Logged once, and again when the reason changes: a lost database would otherwise fill the log.
             Err(error) if last_error.as_ref() != Some(&error) => {
                 tracing::warn!(
                     family = group.name,
@@ -329,26 +271,9 @@ async fn watch_group(health: &Health, group: &CheckGroup, config: HealthConfig) 
             Err(_) => {}
         }
         futures::future::join_all(members.iter().map(|member| async move {
-            health.record(&member.name, run(member, limit).await).await;
+            health.record(&member.name, member.run(limit).await).await;
         }))
         .await;
         tokio::time::sleep(Duration::from_millis(config.interval_ms)).await;
-    }
-}
-
-async fn run(check: &Check, limit: Duration) -> Result<(), String> {
-    within(limit, || (check.run)()).await
-}
-
-async fn within<T>(
-    limit: Duration,
-    ask: impl FnOnce() -> BoxFuture<'static, Result<T, String>>,
-) -> Result<T, String> {
-    // A panic must count as a failure: were the loop to die, its last success would stand for ever.
-    let guarded = AssertUnwindSafe(async { ask().await }).catch_unwind();
-    match tokio::time::timeout(limit, guarded).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => Err("the check itself panicked".to_owned()),
-        Err(_) => Err(format!("no answer within {} ms", limit.as_millis())),
     }
 }

@@ -1,9 +1,11 @@
 //! The server: one port for gRPC, `/metrics`, `/livez`, `/readyz` and any plain HTTP routes of the service.
 //!
 //! Owns the order of start and stop. Start: bind, then check dependencies, and be SERVING only when the critical ones have
-//! answered. Stop: say NOT_SERVING, stop accepting, tell streams, wait for what is in flight up to a limit, then drop it.
+//! answered. Stop: report NOT_SERVING, stop accepting, notify streams, wait for what is in flight up to a limit, then drop it.
 //! It never exits the process and never installs signal handlers.
 
+mod check;
+mod config;
 mod conn;
 mod health;
 mod ops;
@@ -16,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, server::NamedService, service::Routes};
 use tower::Service;
 
-use self::health::{Check, CheckGroup};
+use self::check::{Check, CheckGroup};
+pub use self::config::{Limits, ServerConfig, ServerError};
 pub use self::health::{CheckReport, Health, HealthConfig, Report};
 use crate::{
     auth::Auth,
@@ -31,81 +34,8 @@ use crate::{
         trace::Trace,
     },
     role::Role,
-    tls::{self, TlsConfig, TlsError},
+    tls,
 };
-
-/// How a server listens and what it admits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Address and port; port 0 takes any free one.
-    pub listen: SocketAddr,
-    /// TLS, or plain text without it.
-    pub tls: Option<TlsConfig>,
-    /// Bounds.
-    pub limits: Limits,
-    /// How dependencies are checked.
-    pub health: HealthConfig,
-}
-
-impl ServerConfig {
-    /// Plain text on an address, with default limits.
-    #[must_use]
-    pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, tls: None, limits: Limits::default(), health: HealthConfig::default() }
-    }
-}
-
-/// Bounds of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Requests at a time.
-    pub concurrency: usize,
-    /// Open streams at a time.
-    pub streams: usize,
-    /// Open connections at a time.
-    pub connections: usize,
-    /// Longest time to an answer.
-    pub timeout_ms: u64,
-    /// Largest request message.
-    pub max_message_bytes: u64,
-    /// How long to stay open, already NOT_SERVING, so that load balancers look elsewhere before the port closes.
-    pub notice_ms: u64,
-    /// How long to wait for what is in flight before dropping it.
-    pub drain_ms: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            concurrency: 512,
-            streams: 1024,
-            connections: 4096,
-            timeout_ms: 30_000,
-            max_message_bytes: 4 * 1024 * 1024,
-            notice_ms: 0,
-            drain_ms: 10_000,
-        }
-    }
-}
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The address is taken or not ours.
-    #[error("cannot listen on {listen}: {reason} (server.listen)")]
-    Listen {
-        /// The address asked for.
-        listen: SocketAddr,
-        /// What the system said, in plain words.
-        reason: String,
-    },
-    /// Certificates are unusable.
-    #[error("cannot set up TLS (server.tls)")]
-    Tls(#[from] TlsError),
-    /// The descriptors do not decode.
-    #[error("cannot set up reflection")]
-    Reflection(#[from] tonic_reflection::server::Error),
-}
 
 /// How long a port may be taken before that is an error: a process that was killed a moment ago may still hold it, and whoever
 /// restarts it should not have to wait.
@@ -126,7 +56,6 @@ async fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// What went wrong, without the system's error number.
 fn plain(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => "address already in use".to_owned(),
@@ -184,7 +113,6 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// An empty server that knows no callers.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self {
@@ -199,7 +127,6 @@ impl Server {
         }
     }
 
-    /// Who may call.
     #[must_use]
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;

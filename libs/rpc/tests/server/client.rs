@@ -1,4 +1,4 @@
-//! The calling side: repeats, deadlines, traces.
+//! The calling side: retries, deadlines, traces.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn fast() -> RetryConfig {
 }
 
 #[tokio::test]
-async fn a_safe_call_is_repeated_until_it_is_answered() {
+async fn a_safe_call_is_retried_until_it_is_answered() {
     let running = fake::start(fake::config()).await;
     let mut config = running.config(&running.operator);
     config.retry = fast();
@@ -49,7 +49,7 @@ async fn an_answer_is_not_asked_for_twice() {
 }
 
 #[tokio::test]
-async fn repeating_ends_with_the_attempts() {
+async fn retries_end_with_the_attempts() {
     let running = fake::start(fake::config()).await;
     let mut config = running.config(&running.operator);
     config.retry = RetryConfig { max_attempts: 2, base_ms: 1, cap_ms: 1 };

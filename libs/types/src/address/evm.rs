@@ -21,6 +21,11 @@ impl Address {
         EvmAddress::from_slice(self.bytes()).into_array()
     }
 
+    /// Reads an address of the EVM, for callers that work with EVM chains only.
+    pub fn parse_evm(text: &str) -> Result<EvmAddress, AddressError> {
+        parse(text).map(|address| address.as_evm())
+    }
+
     /// [`Self::body`] as the EVM's own type.
     pub fn as_evm(&self) -> EvmAddress {
         EvmAddress::from_slice(self.bytes())

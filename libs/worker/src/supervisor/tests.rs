@@ -209,3 +209,28 @@ async fn keys_that_cannot_be_read_change_nothing() {
     end(&stop, run).await;
     assert_eq!(fake.log(), ["a starts 1", "a ends"]);
 }
+
+#[tokio::test]
+async fn a_write_to_the_topic_makes_the_supervisor_read_at_once() {
+    let database = testkit::postgres().await;
+    let pool = database.pool().await;
+    let fake = Fake::new(&[("a", 1)]);
+    let subscription = db::Waker::start(&pool).subscribe("chains");
+    let stop = CancellationToken::new();
+    let hour = Duration::from_secs(3_600);
+    let supervisor = Supervisor::new(fake.clone(), hour).woken_by(subscription);
+    let run = tokio::spawn(supervisor.run(stop.clone()));
+    fake.expect(&["a starts 1"]).await;
+    // After the first look and the two short sleeps it sleeps for the whole interval, and writers can see that.
+    let visible = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' \
+                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    wait_for("the long sleep", PATIENCE, || async {
+        let readings = fake.0.script.lock().unwrap().readings;
+        readings >= 4 && sqlx::query_scalar(visible).fetch_one(&pool).await.unwrap()
+    })
+    .await;
+    fake.set(&[("a", 2)]);
+    db::wake_in(&mut pool.acquire().await.unwrap(), "chains").await.unwrap();
+    fake.expect(&["a starts 1", "a sees 2"]).await;
+    end(&stop, run).await;
+}

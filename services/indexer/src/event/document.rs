@@ -1,8 +1,8 @@
 //! Events as they are stored.
 //!
 //! The `_id` is the only unique index: scope, block number, block hash and log index, in that order and of fixed width. It makes
-//! writing the same event twice impossible, and because it begins with scope and number it also is the order in which events
-//! are listed and watched and the range by which they are deleted. For fee events the scope is the chain, for all others the
+//! it impossible to store an event twice. Because it begins with scope and number, it is also the order in which events are
+//! listed and watched, and the range by which they are deleted. For fee events the scope is the chain, for all others the
 //! source's number.
 
 use alloy_primitives::B256;
@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 const ID_BYTES: usize = 8 + 8 + 32 + 4;
 
-/// The id of one event.
 pub(crate) fn id_of(scope: u64, block: u64, hash: &B256, log_index: u32) -> Binary {
     let mut bytes = Vec::with_capacity(ID_BYTES);
     bytes.extend_from_slice(&scope.to_be_bytes());
@@ -24,7 +23,7 @@ pub(crate) fn id_of(scope: u64, block: u64, hash: &B256, log_index: u32) -> Bina
 
 /// Below every event of a block and above all before it.
 pub(crate) fn lowest(scope: u64, block: u64) -> Binary {
-    // Of full width: MongoDB orders binary values by length first.
+    // Ids have full width here too, because MongoDB orders binary values by length first.
     id_of(scope, block, &B256::ZERO, 0)
 }
 
@@ -49,16 +48,16 @@ pub(crate) fn parts_of(id: &[u8]) -> Option<(u64, u64, B256, u32)> {
 pub(crate) struct FeeDoc {
     #[serde(rename = "_id")]
     pub(crate) id: Binary,
-    pub(crate) chain_id: i64,
+    pub(crate) chain_id: u64,
     pub(crate) contract_address: String,
     pub(crate) token: String,
     pub(crate) integrator: String,
     pub(crate) integrator_fee: String,
     pub(crate) lifi_fee: String,
-    pub(crate) block_number: i64,
+    pub(crate) block_number: u64,
     pub(crate) block_time: DateTime,
     pub(crate) transaction_hash: String,
-    pub(crate) log_index: i64,
+    pub(crate) log_index: u32,
 }
 
 /// An event of any other source: `events`.
@@ -68,17 +67,17 @@ pub(crate) struct EventDoc {
     #[serde(rename = "_id")]
     pub(crate) id: Binary,
     pub(crate) source: String,
-    pub(crate) chain_id: i64,
+    pub(crate) chain_id: u64,
     pub(crate) contract_address: String,
     /// By parameter; integers are decimal texts, addresses and bytes lower-case hex.
     pub(crate) params: Document,
-    pub(crate) block_number: i64,
+    pub(crate) block_number: u64,
     pub(crate) block_time: DateTime,
     pub(crate) transaction_hash: String,
-    pub(crate) log_index: i64,
+    pub(crate) log_index: u32,
 }
 
-/// An event as read back.
+/// An event read from the store.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stored {
     Fee(FeeDoc),
@@ -94,7 +93,7 @@ impl Stored {
     }
 }
 
-/// Events of one source on their way into the store.
+/// Events of one source that are to be stored.
 #[derive(Debug)]
 pub(crate) enum Batch {
     Fees(Vec<FeeDoc>),
@@ -109,12 +108,11 @@ impl Batch {
         }
     }
 
-    /// Takes the other's events to the end of this.
     pub(crate) fn append(&mut self, other: Batch) {
         match (self, other) {
             (Self::Fees(all), Self::Fees(more)) => all.extend(more),
             (Self::Events(all), Self::Events(more)) => all.extend(more),
-            // One source has one kind of document.
+            // A source has only one kind of document.
             (Self::Fees(_), Self::Events(_)) | (Self::Events(_), Self::Fees(_)) => {}
         }
     }

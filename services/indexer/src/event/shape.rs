@@ -1,4 +1,4 @@
-//! The shape of an event, read off its ABI signature. No I/O.
+//! The shape of an event, parsed from its ABI signature. No I/O.
 
 use alloy::dyn_abi::{DynSolEvent, Specifier as _};
 use alloy::json_abi::{Event, EventParam};
@@ -6,7 +6,6 @@ use alloy_primitives::B256;
 
 use super::FEES_COLLECTED;
 
-/// Why a text is no event signature.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShapeError {
     #[error(
@@ -15,7 +14,7 @@ pub(crate) enum ShapeError {
     Syntax(String),
     #[error("has a type that does not exist: {0}")]
     Type(String),
-    #[error("an anonymous event has no topic to ask for")]
+    #[error("an anonymous event has no topic to filter by")]
     Anonymous,
     #[error("at most three parameters can be indexed")]
     TooManyIndexed,
@@ -25,12 +24,11 @@ pub(crate) enum ShapeError {
     BadName(String),
 }
 
-/// An event that can be asked for and decoded.
 #[derive(Debug, Clone)]
 pub(crate) struct EventShape {
     pub(crate) name: String,
     pub(crate) topic0: B256,
-    /// In the order of the signature; nameless ones are called `arg0`, `arg1`, by their place.
+    /// In the order of the signature; unnamed ones are called `arg0`, `arg1`, by their place.
     pub(crate) params: Vec<EventParam>,
     pub(crate) abi: DynSolEvent,
 }
@@ -69,7 +67,7 @@ impl EventShape {
         Ok(Self { name: event.name.clone(), topic0: event.selector(), params: event.inputs, abi })
     }
 
-    /// Whether this is LiFi's fee event, which has documents of its own.
+    /// Whether this is LiFi's fee event, which has its own collection.
     pub(crate) fn is_fees_collected(&self) -> bool {
         // Names are not part of an event's identity; types and what is indexed are.
         Self::parse(FEES_COLLECTED).is_ok_and(|fees| fees.topic0 == self.topic0 && fees.abi == self.abi)
@@ -83,7 +81,7 @@ impl EventShape {
         (param.ty == "address").then_some(place + 1)
     }
 
-    /// Names of the indexed parameters: what can be filtered by.
+    /// The indexed parameters: those that can be filtered by.
     pub(crate) fn indexed(&self) -> impl Iterator<Item = &EventParam> {
         self.params.iter().filter(|param| param.indexed)
     }

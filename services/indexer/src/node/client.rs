@@ -1,4 +1,4 @@
-//! Typed questions to one node. Never decides which node to ask or whether an answer is whole.
+//! Typed requests to one node. Never decides which node to use or whether a response is complete.
 
 use std::future::Future;
 use std::ops::RangeInclusive;
@@ -11,14 +11,14 @@ use chain::jsonrpc::{JsonRpc, RpcCall, read};
 use chain::node::NodeClient;
 use serde_json::{Value, json};
 
+use super::json::{BlockBody, Header, NodeLog, Receipt};
 use super::refusal::{Refusal, refusal};
-use super::wire::{Header, WireBody, WireLog, WireReceipt};
 
-/// Longest wait for a head or an identity. All nodes are asked for theirs before anything is read: one that hangs must not hold
-/// up the others for as long as the logs of a large range may take.
-const SMALL_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Longest wait for a head or a chain id. All nodes are queried for theirs before anything is read: one that hangs must not
+/// delay the others for as long as the logs of a large range may take.
+const SMALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whose events are asked for.
+/// Which events are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogFilter {
     pub(crate) address: Option<Address>,
@@ -26,7 +26,7 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    pub(crate) fn admits(&self, log: &WireLog) -> bool {
+    pub(crate) fn admits(&self, log: &NodeLog) -> bool {
         log.topics.first() == Some(&self.topic0) && self.address.is_none_or(|address| address == log.address)
     }
 
@@ -40,7 +40,6 @@ impl LogFilter {
     }
 }
 
-/// One node.
 #[derive(Debug)]
 pub(crate) struct LogClient {
     rpc: JsonRpc,
@@ -64,7 +63,7 @@ impl LogClient {
         Self { rpc, chain_id, no_block_receipts: AtomicBool::new(false) }
     }
 
-    /// The newest block, as the node says.
+    /// The newest block, as the node reports it.
     pub(crate) async fn head(&self) -> Result<Header, NodeError> {
         let latest: Option<Header> =
             soon(self.rpc.call("eth_getBlockByNumber", json!(["latest", false]))).await?;
@@ -76,7 +75,7 @@ impl LogClient {
         soon(self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false]))).await
     }
 
-    /// Headers of these blocks up to the first that the node does not have.
+    /// The headers of these blocks, up to the first that the node does not have.
     pub(crate) async fn headers(&self, blocks: RangeInclusive<u64>) -> Result<Vec<Header>, NodeError> {
         let calls: Vec<RpcCall> = blocks
             .map(|number| RpcCall::new("eth_getBlockByNumber", json!([U64::from(number), false])))
@@ -99,19 +98,19 @@ impl LogClient {
         &self,
         filter: &LogFilter,
         blocks: &RangeInclusive<u64>,
-    ) -> Result<Vec<WireLog>, NodeError> {
+    ) -> Result<Vec<NodeLog>, NodeError> {
         let mut filter = filter.json();
         filter.insert("fromBlock".to_owned(), json!(U64::from(*blocks.start())));
         filter.insert("toBlock".to_owned(), json!(U64::from(*blocks.end())));
         self.rpc.call("eth_getLogs", json!([filter])).await
     }
 
-    /// The logs of single blocks by hash, each asked for by itself.
+    /// The logs of single blocks by hash, one request for each.
     pub(crate) async fn logs_of(
         &self,
         filter: &LogFilter,
         blocks: &[B256],
-    ) -> Result<Vec<Vec<WireLog>>, NodeError> {
+    ) -> Result<Vec<Vec<NodeLog>>, NodeError> {
         let calls: Vec<RpcCall> = blocks
             .iter()
             .map(|hash| {
@@ -123,17 +122,17 @@ impl LogClient {
         self.rpc.batch(&calls).await?.into_iter().map(|reply| read(&reply?)).collect()
     }
 
-    /// The matching logs of a block, off its receipts. `None` when the node has another block at that number, or none.
+    /// The matching logs of a block, read from its receipts. `None` when the node has another block of that number, or none.
     pub(crate) async fn receipt_logs(
         &self,
         filter: &LogFilter,
         header: &Header,
-    ) -> Result<Option<Vec<WireLog>>, NodeError> {
+    ) -> Result<Option<Vec<NodeLog>>, NodeError> {
         let Some(receipts) = self.receipts(header.number(), header.hash).await? else { return Ok(None) };
         if receipts.iter().any(|receipt| receipt.block_hash != header.hash) {
             return Ok(None);
         }
-        // Some nodes have an empty list for a block that they do not have yet. Where there are logs there are receipts.
+        // Some nodes return an empty list for a block that they do not have yet. A block with logs has receipts.
         if receipts.is_empty() && header.logs_bloom.as_ref().is_some_and(|bloom| !bloom.is_zero()) {
             return Ok(None);
         }
@@ -141,16 +140,16 @@ impl LogClient {
         Ok(Some(logs.filter(|log| filter.admits(log)).collect()))
     }
 
-    async fn receipts(&self, number: u64, hash: B256) -> Result<Option<Vec<WireReceipt>>, NodeError> {
+    async fn receipts(&self, number: u64, hash: B256) -> Result<Option<Vec<Receipt>>, NodeError> {
         if !self.no_block_receipts.load(Ordering::Relaxed) {
             match self.rpc.call("eth_getBlockReceipts", json!([U64::from(number)])).await {
                 Err(NodeError::Rpc(fault)) if refusal(&fault) == Refusal::NoSuchMethod => {
                     self.no_block_receipts.store(true, Ordering::Relaxed);
                 }
-                answer => return answer,
+                outcome => return outcome,
             }
         }
-        let body: Option<WireBody> =
+        let body: Option<BlockBody> =
             self.rpc.call("eth_getBlockByNumber", json!([U64::from(number), false])).await?;
         let Some(body) = body.filter(|body| body.hash == hash) else { return Ok(None) };
         let calls: Vec<RpcCall> = body
@@ -160,7 +159,7 @@ impl LogClient {
             .collect();
         let replies = self.rpc.batch(&calls).await?;
         // A receipt that is missing means that the block is no longer canonical.
-        replies.into_iter().map(|reply| read::<Option<WireReceipt>>(&reply?)).collect()
+        replies.into_iter().map(|reply| read::<Option<Receipt>>(&reply?)).collect()
     }
 
     pub(crate) async fn code(&self, address: Address) -> Result<Bytes, NodeError> {
@@ -168,11 +167,11 @@ impl LogClient {
     }
 }
 
-/// A small answer, or none.
-async fn soon<T>(answer: impl Future<Output = Result<T, NodeError>>) -> Result<T, NodeError> {
-    let after_ms = u64::try_from(SMALL_ANSWER_LIMIT.as_millis()).unwrap_or(u64::MAX);
-    let answer = tokio::time::timeout(SMALL_ANSWER_LIMIT, answer).await;
-    answer.unwrap_or(Err(NodeError::Timeout { after_ms }))
+/// Limits a request with a small response to [`SMALL_TIMEOUT`].
+async fn soon<T>(request: impl Future<Output = Result<T, NodeError>>) -> Result<T, NodeError> {
+    let after_ms = u64::try_from(SMALL_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+    let response = tokio::time::timeout(SMALL_TIMEOUT, request).await;
+    response.unwrap_or(Err(NodeError::Timeout { after_ms }))
 }
 
 pub(super) fn malformed(reason: &str) -> NodeError {

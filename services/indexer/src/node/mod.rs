@@ -1,24 +1,24 @@
-//! Nodes: asked for logs and headers, believed only as far as their answers can be checked.
+//! Nodes: they are queried for logs and headers, and trusted only as far as their responses can be checked.
 //!
 //! ```text
-//! wire      the parts of nodes' JSON that are read
-//! client    typed questions to one node
-//! refusal   what nodes' many wordings mean; the only place that reads them
+//! json      the parts of nodes' JSON that are read
+//! client    typed requests to one node
+//! refusal   what the error texts of nodes mean; the only place that reads them
 //! pool      the nodes of one source: identity, heads, order of preference
-//! span      how many blocks are asked for at once (pure)
-//! answer    one answer against its headers: hashes, links, duplicates, blooms (pure)
-//! reader    a range read from whichever node can, checked for completeness
+//! span      how many blocks are requested at once (pure)
+//! chunk     a response checked against its headers: hashes, links, duplicates, blooms (pure)
+//! reader    a range read from whichever node has it, checked for completeness
 //! ```
 
-mod answer;
+mod chunk;
 mod client;
+mod json;
 mod pool;
 mod reader;
 mod refusal;
 mod span;
-mod wire;
 
-pub(crate) use answer::Chunk;
+pub(crate) use chunk::Chunk;
+pub(crate) use json::{Header, NodeLog};
 pub(crate) use pool::{CheckError, Nodes};
 pub(crate) use reader::{ReadError, Reader};
-pub(crate) use wire::{Header, WireLog};

@@ -1,7 +1,7 @@
-//! The nodes of one source: which chain they are of, how far they are, and in which order they are asked.
+//! The nodes of one source: their chain, their heads, and the order in which they are used.
 //!
-//! Invariants: a node of another chain is asked nothing but its identity; a node's head counts only when the node also has that
-//! block by its number; a node's head never goes back.
+//! Invariants: a node of another chain is asked for nothing but its chain id; a node's head counts only if the node also returns
+//! that block by its number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +15,11 @@ use tonic::Status;
 use types::ChainName;
 
 use super::client::{LogClient, malformed};
-use super::wire::Header;
+use super::json::Header;
 
-/// Questions in one JSON-RPC batch; hosted nodes often take no more.
+/// Requests in one JSON-RPC batch; hosted nodes often accept no more.
 const MAX_BATCH: usize = 100;
 
-/// Why a source's nodes cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("node {index} is not an http or https address")]
@@ -49,13 +48,13 @@ impl From<CheckError> for Status {
     }
 }
 
-/// How far the chain is, as its nodes say.
+/// How far the chain is, as its nodes report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Heads {
-    /// The highest head that any node has: as far as can be read.
+    /// The highest head of any node: blocks up to it can be read.
     pub(crate) highest: u64,
-    /// The highest that another node has reached too, where there is another: what is final is judged by this. One node that
-    /// boasts of blocks would make everything look final, and nobody would look for reorganisations any more.
+    /// The highest head that two nodes have reached, if there are two. It decides which blocks are final: a single node that
+    /// reports blocks it does not have would make everything look final, and reorganisations would go unnoticed.
     pub(crate) agreed: u64,
 }
 
@@ -68,7 +67,6 @@ impl Heads {
     }
 }
 
-/// The heads and when they were seen.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     heads: Heads,
@@ -88,7 +86,7 @@ impl Nodes {
             format!("evm-{chain_id}").parse::<ChainName>().map_err(|_| CheckError::Address { index: 0 })?;
         let node = |(index, url): (usize, &String)| {
             let rpc = JsonRpc::new(url, timeout, MAX_BATCH).ok_or(CheckError::Address { index })?;
-            // By place and not by address, which may carry a key.
+            // Named by place and not by URL, which may contain a key.
             Ok(Arc::new(Node::new(chain.clone(), &format!("node-{index}"), LogClient::new(rpc, chain_id))))
         };
         let nodes = urls.iter().enumerate().map(node).collect::<Result<Vec<_>, CheckError>>()?;
@@ -99,8 +97,8 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// The startup check: one node must be of the right chain and know the contract. A node of another chain is refused even
-    /// when others are right: it is a mistake in the configuration, and would be found at the worst time.
+    /// The startup check: one node must be of the right chain and have the contract. A node of another chain is refused even if
+    /// others are right, because it is a mistake in the configuration.
     pub(crate) async fn check(&self, contract: Option<Address>) -> Result<(), CheckError> {
         let answers = join_all(self.nodes.iter().map(|node| async move {
             node.ask(|client| async move {
@@ -131,7 +129,7 @@ impl Nodes {
         }
     }
 
-    /// The heads that nodes really have; asked again when the last look is older than `age`.
+    /// The heads that nodes really have; queried again when the last result is older than `age`.
     pub(crate) async fn heads(&self, age: Duration) -> Result<Heads, NodeError> {
         if let Some(seen) = self.seen().filter(|seen| seen.at.elapsed() < age) {
             return Ok(seen.heads);
@@ -140,15 +138,15 @@ impl Nodes {
         let asked = self.nodes.iter().filter(|node| rested || node.resting().is_none());
         let answers = join_all(asked.map(|node| async move {
             let head = node.ask(LogClient::head).await?;
-            // Anybody can name a number; who has the block can show it.
+            // A node can report any number, so it must also return the block.
             let number = head.number();
             match node.ask(|client| client.header(number)).await? {
-                // Another hash is a reorganisation between two questions: the later answer counts.
+                // Another hash means a reorganisation between the two requests; the later response counts.
                 Some(shown) => {
                     node.saw_head(shown.head());
                     Ok(number)
                 }
-                None => Err(malformed("the node does not have the head that it names")),
+                None => Err(malformed("the node does not have the head that it reports")),
             }
         }))
         .await;
@@ -168,7 +166,7 @@ impl Nodes {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In the order in which they should be asked for blocks up to `to`: those that have them and are well first.
+    /// The nodes in the order in which they should be asked for blocks up to `to`: healthy ones that have the blocks first.
     pub(crate) fn for_block(&self, to: u64) -> Vec<Arc<Node<LogClient>>> {
         let mut order: Vec<_> = self.nodes.iter().map(|node| (node.clone(), node.health())).collect();
         order.sort_by_key(|(node, health)| {
@@ -183,13 +181,13 @@ impl Nodes {
         order.into_iter().filter(|(_, health)| health.wrong_chain.is_none()).map(|(node, _)| node).collect()
     }
 
-    /// The block of this number from the first node, in the order of [`Nodes::for_block`], that has it. `None` when none has.
+    /// The block of this number from the first node, in the order of [`Nodes::for_block`], that has it. `None` when none does.
     pub(crate) async fn canonical(&self, number: u64) -> Result<Option<Header>, NodeError> {
         let mut last = None;
         for node in self.for_block(number) {
             match node.ask(|client| client.header(number)).await {
                 Ok(Some(header)) => return Ok(Some(header)),
-                // A node that lags says nothing about what is canonical.
+                // A node that lags proves nothing about what is canonical.
                 Ok(None) => {}
                 Err(error) => last = Some(error),
             }

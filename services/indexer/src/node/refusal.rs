@@ -1,20 +1,19 @@
-//! What a node's refusal of `eth_getLogs` and its like means. The only place that reads their texts.
+//! What a node's refusal of `eth_getLogs` and similar requests means. The only place that reads error texts of nodes.
 //!
-//! JSON-RPC has no code for "too much": geth, erigon, nethermind, besu, reth and every hosted service word it in their own way,
-//! and some hide it behind a timeout. A text is lower-cased and compared with the table; the first entry that fits decides.
-//! Whatever asks for too much is answered by asking for less, so a wording that is taken for it by mistake costs a few smaller
-//! questions; one that is missed is `Other`, and the range is tried again and finally parked where people see it.
+//! JSON-RPC has no code for "too much": geth, erigon, nethermind, besu, reth and every hosted service use their own words, and
+//! some report a timeout. A text is lower-cased and compared with the table; the first match decides. After "too much" the reader
+//! requests less, so a text that is misread as that costs a few smaller requests. A text that is not known is `Other`; the range
+//! is then retried and finally parked, where operators see it.
 
 use chain::{NodeError, RpcFault};
 
-/// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Too many blocks, results or bytes for one answer, or too much work: ask for less.
+    /// Too many blocks, results or bytes for one response, or too much work: request less.
     TooMuch,
-    /// Too many questions: ask later, or somebody else.
+    /// Too many requests: retry later, or use another node.
     RateLimited,
-    /// The node is not ready or overloaded: ask later, or somebody else.
+    /// The node is not ready or overloaded: retry later, or use another node.
     Busy,
     /// The node does not have this block, not yet or no longer.
     NotThere,
@@ -25,18 +24,16 @@ pub(crate) enum Refusal {
 
 use Refusal::{Busy, NoSuchMethod, NotThere, RateLimited, TooMuch};
 
-/// In order: what is more particular comes first.
+/// In order: more specific wordings come first.
 const WORDINGS: &[(&str, Refusal)] = &[
     // Results.
     ("query returned more than", TooMuch), // geth forks, Infura: "query returned more than 10000 results"
-    ("query exceeds max results", TooMuch), // reth: "query exceeds max results 20000, retry with the range ..."
-    ("exceeds max results", TooMuch),
+    ("exceeds max results", TooMuch), // reth: "query exceeds max results 20000, retry with the range ..."
     ("exceed max results", TooMuch),
     ("too many results", TooMuch),
     ("too many logs", TooMuch),
     ("logs are too many", TooMuch),
     ("more than 10000 results", TooMuch),
-    ("logs matched by query exceeds limit", TooMuch), // QuickNode, Chainstack
     ("query result exceed", TooMuch),
     ("result set too large", TooMuch),
     ("result size exceeded", TooMuch),
@@ -54,7 +51,6 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("exceeded max allowed response", TooMuch),
     ("body size", TooMuch),
     ("content length", TooMuch),
-    ("batch response too large", TooMuch), // geth
     ("message too big", TooMuch),
     // Blocks.
     ("block range", TooMuch), // "block range is too wide", "exceed maximum block range: 5000", "Block range limit exceeded"
@@ -67,7 +63,6 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("range too big", TooMuch),
     ("range limit", TooMuch),
     ("exceeds the range", TooMuch), // LlamaRPC: "query exceeds the range"
-    ("exceeds max range", TooMuch),
     ("maximum range", TooMuch),
     ("max range", TooMuch),
     ("max is 1k blocks", TooMuch), // Cloudflare
@@ -90,22 +85,14 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("eth_getlogs and eth_newfilter are limited", TooMuch), // Ankr, BSC public nodes
     ("exceeds block limit", TooMuch),
     ("exceeds the limit of", TooMuch),
-    ("query exceeds", TooMuch),
-    // Work. A node that ran out of time over a range may well manage half of it.
-    ("query timeout exceeded", TooMuch), // Infura
-    ("query timed out", TooMuch),
+    ("query exceeds", TooMuch), // QuickNode, Chainstack: "logs matched by query exceeds limit"
+    // Work. A node that ran out of time over a range may manage half of it.
     ("query execution was interrupted", TooMuch),
-    ("execution timeout", TooMuch),
-    ("timeout exceeded", TooMuch),
-    ("request timed out", TooMuch),
-    ("request timeout", TooMuch),
-    ("operation timed out", TooMuch),
-    ("context deadline exceeded", TooMuch), // geth
-    ("deadline exceeded", TooMuch),
+    ("deadline exceeded", TooMuch), // geth: "context deadline exceeded"
     ("took too long", TooMuch),
     ("timed out", TooMuch),
-    ("timeout", TooMuch),
-    // Questions.
+    ("timeout", TooMuch), // Infura: "query timeout exceeded"
+    // Requests.
     ("rate limit", RateLimited),
     ("ratelimit", RateLimited),
     ("too many requests", RateLimited),
@@ -113,12 +100,11 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("compute units per second", RateLimited), // Alchemy
     ("exceeded its throughput limit", RateLimited),
     ("requests per second", RateLimited),
-    ("call rate limit exhausted", RateLimited),
     ("credits", RateLimited),
     ("quota", RateLimited),
     ("capacity exceeded", RateLimited),
     ("limit exceeded", RateLimited), // after every limit that names its kind
-    // Blocks that are not there.
+    // Missing blocks.
     ("beyond current head block", NotThere), // erigon, bor: "block range extends beyond current head block" is caught above
     ("header not found", NotThere),
     ("block not found", NotThere),
@@ -129,10 +115,8 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("no block found", NotThere),
     ("resource not found", NotThere),
     ("blockoutofrange", NotThere),
-    ("invalid block range params", NotThere), // geth: toBlock below its head; the node lags
     ("pruned", NotThere),
     ("missing trie node", NotThere),
-    ("history has been pruned", NotThere),
     ("archive", NotThere),
     // Not now.
     ("syncing", Busy),
@@ -155,17 +139,17 @@ const WORDINGS: &[(&str, Refusal)] = &[
     ("method is not", NoSuchMethod),
 ];
 
-/// Wordings that hold one of the table's but mean something else.
+/// Wordings that contain one of the table but mean something else.
 const EXCEPTIONS: &[(&str, Refusal)] = &[
     ("block range extends beyond current head", NotThere),
-    ("invalid block range params", NotThere),
+    ("invalid block range params", NotThere), // geth: toBlock above its head; the node lags
     ("daily request count exceeded", RateLimited),
     ("too many requests, reason: call rate limit", RateLimited),
 ];
 
 /// What an error object means.
 pub(crate) fn refusal(fault: &RpcFault) -> Refusal {
-    // The two codes that everybody keeps to.
+    // The two codes that all nodes use alike.
     match fault.code {
         -32601 => return NoSuchMethod,
         -32005 if fault.message.is_empty() => return RateLimited,
@@ -180,11 +164,11 @@ pub(crate) fn refusal(fault: &RpcFault) -> Refusal {
     found.map_or(Refusal::Other, |(_, meaning)| *meaning)
 }
 
-/// What any failure means, the line's own included.
+/// What any failure means, including those of the connection.
 pub(crate) fn failure(error: &NodeError) -> Refusal {
     match error {
         NodeError::Rpc(fault) => refusal(fault),
-        // A node or its proxy that gives up on a large answer does it in one of these ways.
+        // A node or its proxy that gives up on a large response reports one of these.
         NodeError::Timeout { .. } => TooMuch,
         NodeError::Http { status: 413 | 504 | 524 | 408 } => TooMuch,
         NodeError::Http { status: 429 } => RateLimited,

@@ -1,12 +1,11 @@
-//! How many blocks are asked for at once. Pure.
+//! How many blocks are requested at once. Pure.
 //!
-//! Halves when a node refuses, follows a node's own proposal, doubles back with each success, and aims at answers of a size
-//! that fits in memory many times over. Never below one block, never above the range size.
+//! The number halves when a node refuses, follows a node's own proposal, doubles with each success, and aims at responses that
+//! fit in memory many times over. It is never below one block and never above the range size.
 
-/// Logs per answer aimed at: about ten megabytes of JSON.
+/// Intended number of logs per response: about ten megabytes of JSON.
 const TARGET_LOGS: u64 = 12_000;
 
-/// The present number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     blocks: u64,
@@ -27,7 +26,7 @@ impl Span {
     pub(crate) fn refused(&mut self, asked: u64, proposed: Option<u64>) {
         let half = (asked / 2).max(1);
         let less = proposed.filter(|blocks| *blocks > 0 && *blocks < asked).unwrap_or(half);
-        // Another answer may have shrunk it further meanwhile.
+        // Another request may have reduced it further meanwhile.
         self.blocks = self.blocks.min(less).max(1);
     }
 

@@ -1,4 +1,4 @@
-//! Adding sources and addresses.
+//! Adds sources and addresses.
 
 use std::time::Duration;
 
@@ -10,12 +10,11 @@ use crate::node::Nodes;
 use crate::range::RangeRepo;
 use crate::store::Store;
 
-/// Addresses in one call.
+/// Addresses per call.
 const MAX_ADDRESSES: usize = 50_000;
-/// Longest wait for a node when a source is added.
-const CHECK_LIMIT: Duration = Duration::from_secs(10);
+/// How long a node may take to answer when a source is added.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The use cases around sources.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceApp {
     store: Store,
@@ -38,7 +37,7 @@ impl SourceApp {
         found.ok_or_else(|| SourceError::Unknown(name.to_owned()))
     }
 
-    /// Adds a source or changes its limits, after asking a node whether it can be read at all.
+    /// Adds a source or changes its settings, after checking with its nodes that it can be read.
     pub(crate) async fn add(&self, spec: SourceSpec) -> Result<Source, SourceError> {
         let mistakes = spec.mistakes();
         let source = match Source::new(0, spec.clone()) {
@@ -46,13 +45,12 @@ impl SourceApp {
             _ => return Err(SourceError::Invalid(mistakes)),
         };
         self.fits(&source).await?;
-        let nodes = Nodes::new(spec.chain_id, &spec.nodes, CHECK_LIMIT)?;
+        let nodes = Nodes::new(spec.chain_id, &spec.nodes, CHECK_TIMEOUT)?;
         nodes.check(source.contract).await?;
         self.put(source).await
     }
 
-    /// Stores a source whose nodes were asked already.
-    pub(crate) async fn put(&self, mut source: Source) -> Result<Source, SourceError> {
+    async fn put(&self, mut source: Source) -> Result<Source, SourceError> {
         if !self.repo.insert(&mut source).await? {
             let known =
                 self.fits(&source).await?.ok_or_else(|| SourceError::Unknown(source.name().to_owned()))?;
@@ -63,7 +61,7 @@ impl SourceApp {
         self.get(source.name()).await
     }
 
-    /// The stored source of that name, if there is one. Refuses what contradicts it or another source.
+    /// The stored source of that name, if there is one. Refuses a source that contradicts it or another one.
     async fn fits(&self, source: &Source) -> Result<Option<Source>, SourceError> {
         let all = self.list().await?;
         if let Some(other) = all.iter().find(|other| other.clashes(source)) {
@@ -76,7 +74,7 @@ impl SourceApp {
         Ok(known)
     }
 
-    /// Adds addresses; gives how many were new, how many there are, and from which block on they count.
+    /// Adds addresses; returns how many were new, how many there are, and the first block from which they count.
     pub(crate) async fn add_addresses(
         &self,
         name: &str,
@@ -90,18 +88,11 @@ impl SourceApp {
             let problem = format!("1 to {MAX_ADDRESSES} in one call, not {}", texts.len());
             return Err(SourceError::Invalid(vec![("addresses", problem)]));
         }
-        let mut addresses: Vec<Address> = Vec::with_capacity(texts.len());
-        for (index, text) in texts.iter().enumerate() {
-            match address(text) {
-                Ok(parsed) => addresses.push(parsed),
-                Err(problem) => {
-                    return Err(SourceError::Invalid(vec![(
-                        "addresses",
-                        format!("number {index}: {problem}"),
-                    )]));
-                }
-            }
-        }
+        let parsed = texts.iter().enumerate().map(|(index, text)| {
+            let problem = |problem| ("addresses", format!("number {index}: {problem}"));
+            address(text).map_err(|error| SourceError::Invalid(vec![problem(error)]))
+        });
+        let addresses = parsed.collect::<Result<Vec<Address>, SourceError>>()?;
         let call = self.ranges.begin_adding(name).await?;
         let added = self.repo.put_addresses(&source, call, &addresses).await?;
         let from_block = self.ranges.end_adding(name, call).await?.ok_or(SourceError::TooSlow)?;

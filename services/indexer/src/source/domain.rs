@@ -1,18 +1,21 @@
-//! What a source is, and what makes a description of one wrong. No I/O.
+//! Sources and the rules for their specifications. No I/O.
 
 use std::fmt;
 
 use alloy_primitives::Address;
+use serde::{Deserialize, Serialize};
 
-use crate::event::{EventShape, ShapeError};
+use crate::event::EventShape;
 
 const MAX_NAME: usize = 64;
 pub(crate) const MAX_BATCH: u32 = 100_000;
 pub(crate) const MAX_CONCURRENCY: u32 = 64;
 
-/// A source as somebody describes it: by configuration, by a call, by the fee collector's variables.
-#[derive(Clone, PartialEq, Eq)]
+/// A source as specified by configuration, by a call, or by the fee collector's variables; also its stored form.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct SourceSpec {
+    #[serde(rename = "_id")]
     pub(crate) name: String,
     pub(crate) chain_id: u64,
     /// Empty for a source over many contracts.
@@ -28,7 +31,7 @@ pub(crate) struct SourceSpec {
     pub(crate) paused: bool,
 }
 
-// Addresses of nodes carry API keys.
+// The URLs of nodes contain API keys, so they are not shown.
 impl fmt::Debug for SourceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceSpec")
@@ -43,7 +46,7 @@ impl fmt::Debug for SourceSpec {
 }
 
 impl SourceSpec {
-    /// Everything that is wrong with it, by field.
+    /// Every mistake in the specification, by field.
     pub(crate) fn mistakes(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if let Some(problem) = name_problem(&self.name) {
@@ -68,17 +71,17 @@ impl SourceSpec {
             wrong.push(("nodes", "at least one node is needed".to_owned()));
         }
         for (index, node) in self.nodes.iter().enumerate() {
-            // Without the address itself: it may carry a key.
+            // The URL itself is not shown, because it may contain a key.
             if chain::jsonrpc::JsonRpc::new(node, std::time::Duration::from_secs(1), 1).is_none() {
                 wrong.push(("nodes", format!("node {index} is not an http or https address")));
             }
         }
         match EventShape::parse(&self.event_signature) {
-            Err(error) => wrong.push(("event_signature", shape_problem(&error))),
+            Err(error) => wrong.push(("event_signature", rpc::error::chain(&error))),
             Ok(shape) => {
                 for name in &self.address_parameters {
                     if shape.indexed_address(name).is_none() {
-                        let problem = format!("`{name}` is no indexed address parameter of the event");
+                        let problem = format!("`{name}` is not an indexed address parameter of the event");
                         wrong.push(("address_parameters", problem));
                     }
                 }
@@ -90,10 +93,6 @@ impl SourceSpec {
         }
         wrong
     }
-}
-
-fn shape_problem(error: &ShapeError) -> String {
-    rpc::error::chain(error)
 }
 
 fn name_problem(name: &str) -> Option<String> {
@@ -114,14 +113,13 @@ fn contract(text: &str) -> Result<Option<Address>, String> {
     address(text).map(Some)
 }
 
-/// An EVM address; a checksum, where there is one, must be right.
+/// Parses an address; a checksum, if there is one, must be right.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
-    let parsed = types::Address::parse(types::AddressFormat::Evm, text);
-    parsed.map(|address| address.as_evm()).map_err(|error| error.to_string())
+    types::Address::parse_evm(text).map_err(|error| error.to_string())
 }
 
-/// A source as stored: checked, with the number under which its events are filed.
-#[derive(Debug, Clone)]
+/// A valid source with the number that its events are stored under.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Source {
     pub(crate) number: u32,
     pub(crate) spec: SourceSpec,
@@ -130,7 +128,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `None` when the description is not acceptable; callers have asked for its mistakes before.
+    /// `None` when the specification is not valid; callers have checked [`SourceSpec::mistakes`] before.
     pub(crate) fn new(number: u32, spec: SourceSpec) -> Option<Self> {
         let contract = contract(&spec.contract_address).ok()?;
         let shape = EventShape::parse(&spec.event_signature).ok()?;
@@ -145,12 +143,12 @@ impl Source {
         self.spec.chain_id
     }
 
-    /// Whether only events about addresses of ours are kept.
+    /// Whether only events about our own addresses are kept.
     pub(crate) fn keeps_own_only(&self) -> bool {
         !self.spec.address_parameters.is_empty()
     }
 
-    /// The field, if any, in which `other` differs although it may not.
+    /// The first field in which `other` differs although it may not change.
     pub(crate) fn fixed_difference(&self, other: &Source) -> Option<&'static str> {
         if self.spec.chain_id != other.spec.chain_id {
             Some("chain_id")
@@ -167,7 +165,7 @@ impl Source {
         }
     }
 
-    /// Whether both would file the same fee events under the same ids.
+    /// Whether both would store the same fee events under the same ids.
     pub(crate) fn clashes(&self, other: &Source) -> bool {
         self.name() != other.name()
             && self.shape.is_fees_collected()
@@ -187,12 +185,8 @@ mod tests {
             chain_id: 1,
             contract_address: "0xbD6C7B0d2f68c2b7805d88388319cfB6EcB50eA9".to_owned(),
             event_signature: crate::event::FEES_COLLECTED.to_owned(),
-            start_block: 0,
-            batch_size: 0,
-            concurrency: 0,
             nodes: vec!["http://127.0.0.1:1".to_owned()],
-            address_parameters: Vec::new(),
-            paused: false,
+            ..SourceSpec::default()
         }
     }
 
@@ -208,8 +202,7 @@ mod tests {
             batch_size: 1 << 30,
             concurrency: 1000,
             nodes: vec!["ftp://x".to_owned()],
-            address_parameters: Vec::new(),
-            paused: false,
+            ..SourceSpec::default()
         };
         let mistakes = wrong.mistakes();
         let fields: Vec<_> = mistakes.iter().map(|(field, _)| *field).collect();
@@ -243,19 +236,15 @@ mod tests {
 pub(crate) mod testing {
     use super::*;
 
-    /// A source over transfers to addresses of ours.
+    /// A source of transfers to our own addresses.
     pub(crate) fn deposits() -> Source {
         let spec = SourceSpec {
             name: "deposits".to_owned(),
             chain_id: 1,
-            contract_address: String::new(),
             event_signature: "Transfer(address indexed from, address indexed to, uint256 value)".to_owned(),
-            start_block: 0,
-            batch_size: 0,
-            concurrency: 0,
             nodes: vec!["http://127.0.0.1:1".to_owned()],
             address_parameters: vec!["to".to_owned()],
-            paused: false,
+            ..SourceSpec::default()
         };
         Source::new(7, spec).unwrap()
     }

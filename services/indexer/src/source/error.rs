@@ -1,11 +1,10 @@
-//! Why a source cannot be added or used.
+//! Refusals and faults around sources.
 
 use tonic::Status;
 
 use crate::node::CheckError;
 use crate::store::StoreError;
 
-/// One refusal or fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error("the source cannot be used: {}", list(.0))]
@@ -16,7 +15,7 @@ pub(crate) enum SourceError {
     Clash { other: String },
     #[error("no source {0}")]
     Unknown(String),
-    #[error("source {0} keeps all addresses; it takes none")]
+    #[error("source {0} keeps events of all addresses; it takes none")]
     TakesNoAddresses(String),
     #[error("the addresses took too long to store; send them again")]
     TooSlow,
@@ -45,33 +44,25 @@ impl From<SourceError> for Status {
             SourceError::TakesNoAddresses(_) => rpc::error::failed_precondition("TAKES_NO_ADDRESSES", text),
             SourceError::TooSlow => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
             SourceError::Node(error) => error.into(),
-            SourceError::Store(error) => store_status(&error),
+            SourceError::Store(error) => error.into(),
         }
     }
 }
 
-/// A store that is away is a reason to come back; anything else is a fault.
-pub(crate) fn store_status(error: &StoreError) -> Status {
-    if error.is_transient() {
-        let pause = std::time::Duration::from_secs(1);
-        tracing::warn!(error = rpc::error::chain(error), "the store is away");
-        return rpc::error::unavailable(
-            rpc::error::reason::DEPENDENCY_UNAVAILABLE,
-            "the event store does not answer",
-            pause,
-        );
-    }
-    if error.is_too_slow() {
-        let text = "the search took too long; ask for fewer blocks, or wait until the source has caught up and its filters have indexes";
-        let reason = rpc::error::reason::DEADLINE_EXCEEDED;
-        return rpc::error::refusal(tonic::Code::DeadlineExceeded, reason, text, &[]);
-    }
-    rpc::error::internal(error)
-}
-
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
-        store_status(&error)
+        if error.is_transient() {
+            tracing::warn!(error = rpc::error::chain(&error), "the store is away");
+            let (reason, pause) =
+                (rpc::error::reason::DEPENDENCY_UNAVAILABLE, std::time::Duration::from_secs(1));
+            return rpc::error::unavailable(reason, "the event store does not answer", pause);
+        }
+        if error.is_too_slow() {
+            let text = "the search took too long; ask for fewer blocks, or wait until the source has caught up and its filters have indexes";
+            let reason = rpc::error::reason::DEADLINE_EXCEEDED;
+            return rpc::error::refusal(tonic::Code::DeadlineExceeded, reason, text, &[]);
+        }
+        rpc::error::internal(&error)
     }
 }
 
@@ -83,13 +74,13 @@ mod tests {
     use crate::store::testing::store;
 
     #[tokio::test]
-    async fn a_search_that_takes_too_long_is_told_as_that() {
+    async fn a_search_that_takes_too_long_is_reported_as_that() {
         let store = store().await;
         store.sources().insert_one(doc! { "_id": "any", "number": 1 }).await.unwrap();
         let slow = doc! { "$where": "sleep(2000) || true" };
         let limit = std::time::Duration::from_millis(20);
-        let given_up = store.sources().find_one(slow).max_time(limit).await.unwrap_err();
-        let status = store_status(&StoreError::from(given_up));
+        let expired = store.sources().find_one(slow).max_time(limit).await.unwrap_err();
+        let status = Status::from(StoreError::from(expired));
         assert_eq!(status.code(), tonic::Code::DeadlineExceeded, "{status}");
         assert!(status.message().contains("fewer blocks"), "{status}");
     }

@@ -1,4 +1,4 @@
-//! Sources: a contract, one of its events, a chain, and where to begin.
+//! Sources: a contract, one of its events, a chain, and a start block.
 
 mod addresses;
 mod app;
@@ -10,6 +10,6 @@ pub(crate) use addresses::{AddressBook, OwnAddresses};
 pub(crate) use app::SourceApp;
 #[cfg(test)]
 pub(crate) use domain::testing;
-pub(crate) use domain::{MAX_BATCH, MAX_CONCURRENCY, Source, SourceSpec};
+pub(crate) use domain::{MAX_BATCH, MAX_CONCURRENCY, Source, SourceSpec, address};
 pub(crate) use error::SourceError;
 pub(crate) use repo::SourceRepo;

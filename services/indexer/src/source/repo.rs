@@ -9,44 +9,23 @@ use mongodb::bson::{Binary, Bson, doc};
 use serde::{Deserialize, Serialize};
 
 use super::domain::{Source, SourceSpec};
-use crate::store::{Store, StoreError, block, number};
+use crate::store::{Store, StoreError};
 
-/// Tries for a free number; each loss means that another source was added meanwhile.
+/// Tries for a free number; each failure means that another source was added meanwhile.
 const NUMBER_TRIES: u32 = 50;
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Row {
-    #[serde(rename = "_id")]
-    name: String,
     number: i32,
-    chain_id: i64,
-    contract_address: String,
-    event_signature: String,
-    start_block: i64,
-    batch_size: i64,
-    concurrency: i64,
-    nodes: Vec<String>,
-    address_parameters: Vec<String>,
-    paused: bool,
+    #[serde(flatten)]
+    spec: SourceSpec,
 }
 
-impl Row {
-    fn new(source: &Source) -> Self {
-        let spec = &source.spec;
-        Self {
-            name: spec.name.clone(),
-            number: i32::try_from(source.number).unwrap_or(i32::MAX),
-            chain_id: number(spec.chain_id),
-            contract_address: source.contract.map(|c| c.to_string()).unwrap_or_default(),
-            event_signature: spec.event_signature.clone(),
-            start_block: number(spec.start_block),
-            batch_size: i64::from(spec.batch_size),
-            concurrency: i64::from(spec.concurrency),
-            nodes: spec.nodes.clone(),
-            address_parameters: spec.address_parameters.clone(),
-            paused: spec.paused,
-        }
+impl From<&Source> for Row {
+    fn from(source: &Source) -> Self {
+        let contract_address = source.contract.map(|contract| contract.to_string()).unwrap_or_default();
+        let spec = SourceSpec { contract_address, ..source.spec.clone() };
+        Self { number: i32::try_from(source.number).unwrap_or(i32::MAX), spec }
     }
 }
 
@@ -54,25 +33,12 @@ impl TryFrom<Row> for Source {
     type Error = StoreError;
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
-        let damaged = || StoreError::Damaged(format!("source {}", row.name));
-        let spec = SourceSpec {
-            name: row.name.clone(),
-            chain_id: block(row.chain_id),
-            contract_address: row.contract_address.clone(),
-            event_signature: row.event_signature.clone(),
-            start_block: block(row.start_block),
-            batch_size: u32::try_from(row.batch_size).map_err(|_| damaged())?,
-            concurrency: u32::try_from(row.concurrency).map_err(|_| damaged())?,
-            nodes: row.nodes.clone(),
-            address_parameters: row.address_parameters.clone(),
-            paused: row.paused,
-        };
-        let number = u32::try_from(row.number).map_err(|_| damaged())?;
-        Source::new(number, spec).ok_or_else(damaged)
+        let name = row.spec.name.clone();
+        let source = u32::try_from(row.number).ok().and_then(|number| Source::new(number, row.spec));
+        source.ok_or_else(|| StoreError::Damaged(format!("source {name}")))
     }
 }
 
-/// Reads and writes sources.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceRepo {
     store: Store,
@@ -83,7 +49,7 @@ impl SourceRepo {
         Self { store }
     }
 
-    /// All of them, by name.
+    /// All sources, by name.
     pub(crate) async fn all(&self) -> Result<Vec<Source>, StoreError> {
         let rows = self.store.collection::<Row>("sources").find(doc! {}).sort(doc! { "_id": 1 }).await?;
         let rows: Vec<Row> = rows.try_collect().await?;
@@ -95,14 +61,14 @@ impl SourceRepo {
         row.map(Source::try_from).transpose()
     }
 
-    /// Files it under the next free number. `false` when the name is taken.
+    /// Stores a source under the next free number. `false` when the name is taken.
     pub(crate) async fn insert(&self, source: &mut Source) -> Result<bool, StoreError> {
         let rows = self.store.collection::<Row>("sources");
         for _ in 0..NUMBER_TRIES {
             let highest =
                 rows.find_one(doc! {}).sort(doc! { "number": -1 }).await?.map_or(0, |row| row.number);
             source.number = u32::try_from(highest).unwrap_or(0).saturating_add(1);
-            match rows.insert_one(Row::new(source)).await {
+            match rows.insert_one(Row::from(&*source)).await {
                 Ok(_) => return Ok(true),
                 Err(error) if crate::store::is_duplicate_key(&error) => {
                     if self.get(source.name()).await?.is_some() {
@@ -116,7 +82,7 @@ impl SourceRepo {
         Err(StoreError::Damaged("no free number for another source".to_owned()))
     }
 
-    /// Stores what may change of a source.
+    /// Stores the settings of a source that may change.
     pub(crate) async fn update(&self, spec: &SourceSpec) -> Result<(), StoreError> {
         let change = doc! { "$set": {
             "batchSize": i64::from(spec.batch_size),
@@ -128,7 +94,7 @@ impl SourceRepo {
         Ok(())
     }
 
-    /// Stores addresses under the version of the call that brings them, and gives how many were new.
+    /// Stores addresses under the version of the call that adds them, and returns how many were new.
     pub(crate) async fn put_addresses(
         &self,
         source: &Source,
@@ -146,15 +112,15 @@ impl SourceRepo {
                 Err(error) => crate::store::duplicates(error)?,
             };
             added += (chunk.len() - known.len()) as u64;
-            // Stamped anew when it is known already: a call that died half-way is mended by its repetition.
+            // Known addresses get the new version too, so that repeating a call that failed half-way completes it.
             let ids: Vec<Binary> = known
                 .iter()
                 .filter_map(|index| chunk.get(*index))
                 .map(|a| address_id(source.number, a))
                 .collect();
             if !ids.is_empty() {
-                let stamp = doc! { "$max": { "version": version } };
-                self.store.addresses().update_many(doc! { "_id": { "$in": ids } }, stamp).await?;
+                let raise = doc! { "$max": { "version": version } };
+                self.store.addresses().update_many(doc! { "_id": { "$in": ids } }, raise).await?;
             }
         }
         Ok(added)
@@ -164,7 +130,7 @@ impl SourceRepo {
         Ok(self.store.addresses().count_documents(doc! { "source": i64::from(source.number) }).await?)
     }
 
-    /// The addresses of a source that bear `version` or a later one.
+    /// The addresses of a source with this version or a later one.
     pub(crate) async fn addresses_from(&self, source: u32, version: i64) -> Result<Vec<Address>, StoreError> {
         let filter = doc! { "source": i64::from(source), "version": { "$gte": version } };
         let mut rows =

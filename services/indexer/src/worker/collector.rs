@@ -1,55 +1,53 @@
 //! One worker of one source: claims a range, reads, decodes, stores, completes.
 //!
-//! The five stages and what `collect` returns are those of the fee collector this service grew out of:
+//! The five stages and what `collect` returns are those of the fee collector that this service replaces:
 //!
 //! 1. claim: a range that failed or was abandoned, else the next one up to the head;
 //! 2. load the logs; 3. decode them; 4. store them; 5. complete the range.
 //!
-//! A failure after a range was claimed gives it back; one before is logged and tried again. Only when even giving back fails,
-//! store retries and all, the error leaves this module: the process is to end.
+//! A failure after a range was claimed releases it; one before that is logged and retried. An error leaves this module only when
+//! a range cannot even be released after all retries: then the process has to end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use worker::{Checkpoints, TickOutcome};
 
+use super::context::SourceContext;
 use super::fault::{Fatal, Fault};
-use super::gathered::Gathered;
-use super::guard::Guard;
 use super::lease::Lease;
+use super::partial::PartialRange;
+use super::reorg::ReorgDetector;
 use crate::config::CollectConfig;
-use crate::event::{Batch, Decoder, EventRepo};
-use crate::node::{ReadError, Reader};
-use crate::range::{Boundary, Claimed, GivenBack, Job, Mode, Owner, RangeRepo};
-use crate::source::{AddressBook, OwnAddresses, Source, SourceRepo};
+use crate::event::Batch;
+use crate::node::ReadError;
+use crate::range::{Boundary, ClaimOutcome, Job, Mode, Owner, RangeRepo, Release, Status};
 use crate::store::{Store, StoreError};
 
-/// How old a look at the head may be while history is read.
+/// How old a cached head may be while history is read.
 const HEAD_AGE: Duration = Duration::from_secs(1);
-/// Pause before a range is tried again when the node is to blame, and the step by which other failures wait longer.
+/// Pause before a range is retried when a node is to blame, and the step by which the pause grows for other failures.
 const NODE_PAUSE_MS: u64 = 250;
 const RETRY_PAUSE_MS: u64 = 500;
-const LONGEST_PAUSE_MS: u64 = 60_000;
-/// Events of blocks that are not final, in memory and then in one transaction; a range with more is cut.
-const MAX_GATHERED: usize = 20_000;
-/// While there is work, abandoned ranges are looked for only so often.
+const MAX_PAUSE_MS: u64 = 60_000;
+/// Events of blocks that are not final are kept in memory and written in one transaction; a range with more is shortened.
+const MAX_UNCOMMITTED: usize = 20_000;
+/// Rounds between two searches for abandoned ranges while there is work.
 const PARK_EVERY: u64 = 64;
 
-/// What one round did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Collected {
+pub(crate) enum RoundOutcome {
     /// A range was read and stored.
     Done { events: u64 },
-    /// Everything up to the head is read or in other hands.
+    /// Everything up to the head is read or claimed by other workers.
     Idle,
-    /// A range failed and was given back.
+    /// A range failed and was released.
     Failed,
     /// Something failed before a range was claimed.
     Missed,
 }
 
-impl Collected {
+impl RoundOutcome {
     /// What `collect()` of the fee collector returned.
     #[cfg(test)]
     fn as_bool(&self) -> bool {
@@ -60,82 +58,46 @@ impl Collected {
     }
 }
 
-/// What all workers of one source in this process share.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) source: Source,
-    pub(crate) reader: Reader,
-    pub(crate) events: EventRepo,
-    decoder: Decoder,
-    addresses: AddressBook,
-    ranges: RangeRepo,
-    batch: u64,
-    /// Whether somebody here has seen to the indexes for filters.
-    indexing: AtomicBool,
-}
-
-impl Reading {
-    pub(crate) fn new(store: &Store, source: Source, reader: Reader, batch: u64) -> Self {
-        Self {
-            decoder: Decoder::new(source.clone()),
-            addresses: AddressBook::new(source.number, SourceRepo::new(store.clone())),
-            events: EventRepo::new(store.clone()),
-            ranges: RangeRepo::new(store.clone()),
-            reader,
-            source,
-            batch,
-            indexing: AtomicBool::new(false),
-        }
-    }
-
-    /// The addresses as of now. A range is stamped with their version, and counts only under the newest.
-    async fn own_addresses(&self) -> Result<OwnAddresses, StoreError> {
-        if !self.source.keeps_own_only() {
-            return Ok(OwnAddresses::default());
-        }
-        let cursor = self.ranges.cursor(self.source.name()).await?;
-        let (version, floor) =
-            cursor.map_or((0, i64::MIN), |cursor| (cursor.address_version, cursor.address_floor));
-        self.addresses.at(version, floor).await
-    }
-}
-
-/// One worker.
 #[derive(Debug)]
 pub(crate) struct Collector {
     store: Store,
-    reading: Arc<Reading>,
+    context: Arc<SourceContext>,
     ranges: RangeRepo,
-    guard: Guard,
+    reorgs: ReorgDetector,
     owner: Owner,
     config: CollectConfig,
     mode: Mode,
     indexed: bool,
     rounds: u64,
-    /// When head and mode were last noted, and what they were.
-    noted: Option<(Instant, u64, Mode)>,
+    /// When head and mode were last recorded, and their values.
+    recorded: Option<(Instant, u64, Mode)>,
     checkpoints: Checkpoints,
 }
 
 impl Collector {
-    pub(crate) fn new(store: Store, reading: Arc<Reading>, config: CollectConfig, worker: String) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        context: Arc<SourceContext>,
+        config: CollectConfig,
+        worker: String,
+    ) -> Self {
         let owner = Owner { worker, lease_ms: config.lease_ms, max_attempts: config.max_attempts };
         Self {
             ranges: RangeRepo::new(store.clone()),
-            guard: Guard::new(store.clone(), config.finality_blocks),
+            reorgs: ReorgDetector::new(store.clone(), config.finality_blocks),
             store,
-            reading,
+            context,
             owner,
             config,
             mode: Mode::Historical,
             indexed: false,
             rounds: 0,
-            noted: None,
+            recorded: None,
             checkpoints: Checkpoints::default(),
         }
     }
 
-    /// How long to rest when there is nothing to do.
+    /// How long to wait when there is nothing to do.
     pub(crate) fn pause(&self) -> Duration {
         Duration::from_millis(match self.mode {
             Mode::Historical => self.config.historical_poll_ms,
@@ -144,45 +106,45 @@ impl Collector {
     }
 
     /// One round: at most one range.
-    pub(crate) async fn collect(&mut self) -> Result<Collected, Fatal> {
+    pub(crate) async fn collect(&mut self) -> Result<RoundOutcome, Fatal> {
         let (mut job, head) = match self.claim().await {
             Ok(Some(claimed)) => claimed,
-            Ok(None) => return Ok(Collected::Idle),
+            Ok(None) => return Ok(RoundOutcome::Idle),
             Err(error) => {
-                let source = self.reading.source.name();
+                let source = self.context.source.name();
                 tracing::warn!(source, error = rpc::error::chain(&error), "no range could be claimed");
-                return Ok(Collected::Missed);
+                return Ok(RoundOutcome::Missed);
             }
         };
         self.checkpoints.pass("indexer.after_claim").await;
         let lease = Lease::hold(self.ranges.clone(), job.clone(), self.owner.lease_ms);
         match self.work(&mut job, head, &lease).await {
             Ok(events) => {
-                self.tell(events, &job);
-                Ok(Collected::Done { events })
+                self.report(events, &job);
+                Ok(RoundOutcome::Done { events })
             }
             Err(error) => {
                 drop(lease);
-                self.give_back(&job, &error).await?;
-                Ok(Collected::Failed)
+                self.release(&job, &error).await?;
+                Ok(RoundOutcome::Failed)
             }
         }
     }
 
-    /// Stage 1. Gives the range, and the head by which is judged what of it is final.
+    /// Stage 1. Returns the range, and the head that decides which of its blocks are final.
     async fn claim(&mut self) -> Result<Option<(Job, u64)>, Fault> {
-        let reading = Arc::clone(&self.reading);
-        let name = reading.source.name();
+        let context = Arc::clone(&self.context);
+        let name = context.source.name();
         let age = match self.mode {
             Mode::Historical => HEAD_AGE,
             Mode::Realtime => Duration::ZERO,
         };
-        let heads = reading.reader.nodes.heads(age).await?;
+        let heads = context.reader.nodes.heads(age).await?;
         let head = heads.highest;
-        if self.guard.look(&reading, heads.agreed).await? {
+        if self.reorgs.check(&context, heads.agreed).await? {
             tracing::debug!(source = name, "undone");
         }
-        // Before anything is claimed: what is claimed again and again must not keep it from being done.
+        // This comes before the claim, so that ranges which are claimed again and again cannot prevent it.
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PARK_EVERY) {
             self.park().await?;
@@ -190,53 +152,53 @@ impl Collector {
         let again =
             self.store.retry("claim again", || self.ranges.claim_again(name, &self.owner, head)).await?;
         if let Some(job) = again {
-            self.note(head).await?;
+            self.record_head(head).await?;
             return Ok(Some((job, heads.agreed)));
         }
         let claimed = self
             .store
-            .retry("claim next", || self.ranges.claim_next(name, &self.owner, reading.batch, head))
+            .retry("claim next", || self.ranges.claim_next(name, &self.owner, context.batch, head))
             .await?;
         let job = match claimed {
-            Claimed::Range(job) => {
-                self.mode = self.mode.by_lag(head.saturating_sub(job.to), reading.batch);
+            ClaimOutcome::Range(job) => {
+                self.mode = self.mode.by_lag(head.saturating_sub(job.to), context.batch);
                 Some((*job, heads.agreed))
             }
-            Claimed::CaughtUp => {
+            ClaimOutcome::CaughtUp => {
                 self.mode = Mode::Realtime;
                 None
             }
-            Claimed::Congested => {
-                tracing::warn!(source = name, "too many ranges wait or are parked; no new one is begun");
+            ClaimOutcome::Congested => {
+                tracing::warn!(source = name, "too many ranges are open or parked; no new one is begun");
                 None
             }
         };
-        self.note(head).await?;
+        self.record_head(head).await?;
         if job.is_none() {
             self.park().await?;
-            // A worker that died between completing a range and pushing the run left that to whoever is idle.
-            self.guard.advance(&reading).await?;
+            // A worker that died between completing a range and moving the run left the run to the next idle worker.
+            self.reorgs.advance(&context).await?;
             self.index().await?;
         }
         Ok(job)
     }
 
-    /// Notes head and mode for whoever asks; while ranges fly by, only so often.
-    async fn note(&mut self, head: u64) -> Result<(), Fault> {
-        let known = self.noted.filter(|(at, seen, mode)| {
+    /// Records head and mode for progress reports, not more often than needed.
+    async fn record_head(&mut self, head: u64) -> Result<(), Fault> {
+        let known = self.recorded.filter(|(at, seen, mode)| {
             at.elapsed() < HEAD_AGE && *mode == self.mode && (*seen == head || *mode == Mode::Historical)
         });
         if known.is_none() {
-            let (name, mode) = (self.reading.source.name(), self.mode);
-            self.store.retry("note", || self.ranges.note(name, head, mode)).await?;
-            self.noted = Some((Instant::now(), head, mode));
+            let (name, mode) = (self.context.source.name(), self.mode);
+            self.store.retry("record the head", || self.ranges.record_head(name, head, mode)).await?;
+            self.recorded = Some((Instant::now(), head, mode));
         }
         Ok(())
     }
 
-    /// Parks ranges whose last attempt ended without a word.
+    /// Parks ranges whose last attempt ended without a report.
     async fn park(&self) -> Result<(), Fault> {
-        let (name, max_attempts) = (self.reading.source.name(), self.owner.max_attempts);
+        let (name, max_attempts) = (self.context.source.name(), self.owner.max_attempts);
         let parked = self.store.retry("park", || self.ranges.park_abandoned(name, max_attempts)).await?;
         if parked > 0 {
             tracing::error!(source = name, parked, "ranges used up their attempts and are parked");
@@ -244,22 +206,23 @@ impl Collector {
         Ok(())
     }
 
-    /// Stages 2 to 5. Gives the number of events stored; the range may be shorter afterwards.
+    /// Stages 2 to 5. Returns the number of events stored; the range may be shorter afterwards.
     async fn work(&self, job: &mut Job, mut head: u64, lease: &Lease) -> Result<u64, Fault> {
-        let reading = &self.reading;
+        let context = &self.context;
         let finality = self.config.finality_blocks;
-        let own = self.store.retry("read addresses", || reading.own_addresses()).await?;
-        // What is final is written as it comes; what is not, or may be of another branch, as a whole with the end of the range.
+        let own = self.store.retry("read addresses", || context.own_addresses()).await?;
+        // Final blocks are written as they are read. Others, and those that may replace another branch, are written as a whole
+        // when the range is completed.
         let mut settled = job.is_settled(head, finality);
-        let mut gathered = Gathered::new(reading.decoder.empty(), own.version);
+        let mut partial = PartialRange::new(context.decoder.empty(), own.version);
         let mut at = job.from;
         while at <= job.to {
-            let chunk = match reading.reader.read(&(at..=job.to)).await {
+            let chunk = match context.reader.read(&(at..=job.to)).await {
                 Ok(chunk) => chunk,
                 Err(ReadError::Behind { have: Some(have) }) if have >= at => {
-                    // Somebody claimed a head that nobody has. What is there is read, the rest waits in a range of its own; and
-                    // what seemed deep below that head may not be final at all.
-                    self.cut(job, have).await?;
+                    // A node reported a head that no node has. The existing blocks are read and the rest becomes a range of its
+                    // own. Blocks that seemed deep below that head may not be final at all.
+                    self.shorten(job, have).await?;
                     head = head.min(have);
                     if at == job.from {
                         settled = job.is_settled(head, finality);
@@ -267,45 +230,45 @@ impl Collector {
                     continue;
                 }
                 Err(ReadError::Behind { .. }) if at > job.from => {
-                    self.cut(job, at - 1).await?;
+                    self.shorten(job, at - 1).await?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
             self.checkpoints.pass("indexer.after_load").await;
-            let batch = reading.decoder.decode(&chunk, &own)?;
+            let batch = context.decoder.decode(&chunk, &own)?;
             self.checkpoints.pass("indexer.after_parse").await;
             if lease.is_lost() {
                 return Err(Fault::Lost);
             }
             at = chunk.to().saturating_add(1);
-            gathered.take(&chunk, batch.len(), head.saturating_sub(finality))?;
+            partial.add(&chunk, batch.len(), head.saturating_sub(finality))?;
             if settled {
                 self.write(job, &batch).await?;
                 self.checkpoints.pass("indexer.after_store_part").await;
             } else {
-                gathered.batch.append(batch);
-                if gathered.batch.len() >= MAX_GATHERED && at <= job.to {
-                    self.cut(job, at - 1).await?;
+                partial.batch.append(batch);
+                if partial.batch.len() >= MAX_UNCOMMITTED && at <= job.to {
+                    self.shorten(job, at - 1).await?;
                 }
             }
         }
         self.checkpoints.pass("indexer.after_store").await;
-        let count = gathered.boundary.count;
+        let count = partial.boundary.count;
         if settled && job.tried_before() {
             self.check_stored(job, count).await?;
         }
-        let exchange = (!settled).then_some(&gathered.batch);
-        if !self.store.retry("complete", || self.complete(job, &gathered.boundary, exchange)).await? {
+        let unwritten = (!settled).then_some(&partial.batch);
+        if !self.store.retry("complete", || self.complete(job, &partial.boundary, unwritten)).await? {
             return Err(Fault::Lost);
         }
         self.checkpoints.pass("indexer.after_complete").await;
-        // The range is in the ledger whatever comes now: a failure here is not the range's.
-        if let Err(error) = self.guard.advance(reading).await {
+        // The range is in the ledger whatever happens now, so a failure here does not fail the range.
+        if let Err(error) = self.reorgs.advance(context).await {
             tracing::warn!(
-                source = reading.source.name(),
+                source = context.source.name(),
                 error = rpc::error::chain(&error),
-                "the run was not pushed"
+                "the run was not moved"
             );
         }
         Ok(count)
@@ -313,7 +276,7 @@ impl Collector {
 
     /// Stage 4 for final blocks.
     async fn write(&self, job: &Job, batch: &Batch) -> Result<(), Fault> {
-        let events = &self.reading.events;
+        let events = &self.context.events;
         if batch.len() == 0 {
             return Ok(());
         }
@@ -325,10 +288,10 @@ impl Collector {
         Ok(())
     }
 
-    /// An earlier attempt may have stored events of a branch that died since, deeper than anything should. They have ids of their
-    /// own, so writing what was read leaves them where they are.
+    /// An earlier attempt may have stored events of a branch that died since, deeper than the finality depth. They have ids of
+    /// their own, so writing what was read does not replace them.
     async fn check_stored(&self, job: &Job, read: u64) -> Result<(), Fault> {
-        let Reading { events, source, .. } = &*self.reading;
+        let SourceContext { events, source, .. } = &*self.context;
         let stored = self.store.retry("count events", || events.count(source, job.from..=job.to)).await?;
         if stored == read { Ok(()) } else { Err(Fault::Leftovers { stored, read }) }
     }
@@ -338,99 +301,88 @@ impl Collector {
         &self,
         job: &Job,
         boundary: &Boundary,
-        exchange: Option<&Batch>,
+        unwritten: Option<&Batch>,
     ) -> Result<bool, StoreError> {
         let mut tx = self.store.begin().await?;
-        let exchange = match exchange {
-            // Without transactions the events come first: a crash in between must leave an open range, not an empty one.
+        let unwritten = match unwritten {
+            // Without transactions the events are written first: a crash in between must leave an open range, not an empty one.
             Some(batch) if !tx.is_atomic() => {
                 if self.ranges.renew(job, self.owner.lease_ms).await? {
                     let blocks = job.from..=job.to;
-                    self.reading.events.exchange_in(&mut tx, &self.reading.source, blocks, batch).await?;
+                    self.context.events.replace_in(&mut tx, &self.context.source, blocks, batch).await?;
                 }
                 None
             }
-            exchange => exchange,
+            unwritten => unwritten,
         };
         if !self.ranges.complete_in(&mut tx, job, boundary).await? {
             drop(tx);
-            // The answer to an earlier try may have been lost after it was done.
+            // An earlier try may have succeeded although its reply was lost.
             let known = self.ranges.job(&job.source, job.from).await?;
             return Ok(known.is_some_and(|known| {
-                known.status == crate::range::Status::Completed
+                known.status == Status::Completed
                     && known.fence == job.fence
                     && known.to_hash == boundary.to_hash
             }));
         }
-        if let Some(batch) = exchange {
-            self.reading.events.exchange_in(&mut tx, &self.reading.source, job.from..=job.to, batch).await?;
+        if let Some(batch) = unwritten {
+            self.context.events.replace_in(&mut tx, &self.context.source, job.from..=job.to, batch).await?;
         }
         tx.commit().await?;
         Ok(true)
     }
 
-    async fn cut(&self, job: &mut Job, to: u64) -> Result<(), Fault> {
+    async fn shorten(&self, job: &mut Job, to: u64) -> Result<(), Fault> {
         let whole = &*job;
         let ours = self.store.retry("shorten a range", || self.ranges.shorten(whole, to)).await?;
         job.to = to;
         if ours { Ok(()) } else { Err(Fault::Lost) }
     }
 
-    async fn give_back(&self, job: &Job, error: &Fault) -> Result<(), Fatal> {
+    async fn release(&self, job: &Job, error: &Fault) -> Result<(), Fatal> {
         let text = rpc::error::chain(error);
         if matches!(error, Fault::Lost) {
-            tracing::warn!(job = job.id, "the lease ran out; another worker has the range");
+            tracing::warn!(job = job.id, "the lease expired; another worker has the range");
             return Ok(());
         }
         let counts = !error.is_excused();
         let pause =
             if counts { RETRY_PAUSE_MS.saturating_mul(u64::from(job.attempts)) } else { NODE_PAUSE_MS };
-        let pause = pause.min(LONGEST_PAUSE_MS);
+        let pause = pause.min(MAX_PAUSE_MS);
         tracing::warn!(job = job.id, attempts = job.attempts, counts, error = text, "a range failed");
         let (source, kind) = (job.source.clone(), if counts { "range" } else { "excused" });
         metrics::counter!("bursar_indexer_failed_ranges_total", "source" => source, "kind" => kind)
             .increment(1);
         let parked = counts && job.attempts >= self.owner.max_attempts;
         let exact = matches!(error, Fault::Leftovers { .. });
-        let back = GivenBack { error: text.clone(), pause_ms: pause, counts, parked, exact };
-        let given =
-            self.store.retry("give back", || self.ranges.give_back(job, &back)).await.map_err(Fatal)?;
-        if given && parked {
+        let release = Release { error: text.clone(), pause_ms: pause, counts, parked, exact };
+        let released =
+            self.store.retry("release", || self.ranges.release(job, &release)).await.map_err(Fatal)?;
+        if released && parked {
             tracing::error!(job = job.id, error = text, "the range used up its attempts and is parked");
         }
         Ok(())
     }
 
-    /// Has the indexes for filters built, once the source has caught up for the first time. Over millions of events that takes
-    /// minutes, and new blocks are read meanwhile.
+    /// Starts building the indexes for filters once the source has caught up for the first time. With millions of events that
+    /// takes minutes, and new blocks are read meanwhile.
     async fn index(&mut self) -> Result<(), Fault> {
-        let name = self.reading.source.name();
+        let name = self.context.source.name();
         if self.indexed || self.mode != Mode::Realtime {
             return Ok(());
         }
         let cursor = self.store.retry("read the cursor", || self.ranges.cursor(name)).await?;
         let Some(cursor) = cursor else { return Ok(()) };
         self.indexed = cursor.indexed;
-        let due = !cursor.indexed && cursor.lag() <= self.reading.batch;
-        if due && !self.reading.indexing.swap(true, Ordering::SeqCst) {
-            let (reading, ranges) = (Arc::clone(&self.reading), self.ranges.clone());
-            tokio::spawn(async move {
-                if let Err(error) = build_indexes(&reading, &ranges).await {
-                    let source = reading.source.name();
-                    tracing::warn!(
-                        source,
-                        error = rpc::error::chain(&error),
-                        "indexes for filters not built"
-                    );
-                    reading.indexing.store(false, Ordering::SeqCst);
-                }
-            });
+        let due = !cursor.indexed && cursor.lag() <= self.context.batch;
+        if due {
+            Arc::clone(&self.context).start_indexing();
         }
         Ok(())
     }
 
-    fn tell(&self, events: u64, job: &Job) {
-        let source = self.reading.source.name();
+    fn report(&self, events: u64, job: &Job) {
+        let source = self.context.source.name();
         metrics::counter!("bursar_indexer_events_total", "source" => source.to_owned()).increment(events);
         metrics::counter!("bursar_indexer_blocks_total", "source" => source.to_owned())
             .increment(job.to - job.from + 1);
@@ -439,7 +391,7 @@ impl Collector {
             from = job.from,
             to = job.to,
             events,
-            mode = self.mode.name(),
+            mode = <&str>::from(self.mode),
             "range stored"
         );
     }
@@ -450,18 +402,13 @@ impl worker::Tick for Collector {
 
     async fn tick(&mut self) -> Result<TickOutcome, Fatal> {
         Ok(match self.collect().await? {
-            Collected::Done { .. } => TickOutcome::Worked,
-            Collected::Idle => TickOutcome::Idle { next: Some(self.pause()) },
-            // A range that was given back is due again soon, and its pause is in the store.
-            Collected::Failed => TickOutcome::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
-            Collected::Missed => TickOutcome::Idle { next: Some(self.pause().min(HEAD_AGE)) },
+            RoundOutcome::Done { .. } => TickOutcome::Worked,
+            RoundOutcome::Idle => TickOutcome::Idle { next: Some(self.pause()) },
+            // A released range is due again soon; the store has its pause.
+            RoundOutcome::Failed => TickOutcome::Idle { next: Some(Duration::from_millis(NODE_PAUSE_MS)) },
+            RoundOutcome::Missed => TickOutcome::Idle { next: Some(self.pause().min(HEAD_AGE)) },
         })
     }
-}
-
-async fn build_indexes(reading: &Reading, ranges: &RangeRepo) -> Result<(), StoreError> {
-    reading.events.build_indexes(&reading.source).await?;
-    ranges.note_indexed(reading.source.name()).await
 }
 
 #[cfg(test)]
@@ -469,10 +416,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_told_apart_as_the_fee_collector_did() {
-        assert!(Collected::Done { events: 0 }.as_bool());
-        assert!(Collected::Missed.as_bool());
-        assert!(!Collected::Idle.as_bool());
-        assert!(!Collected::Failed.as_bool());
+    fn rounds_are_distinguished_as_the_fee_collector_did() {
+        assert!(RoundOutcome::Done { events: 0 }.as_bool());
+        assert!(RoundOutcome::Missed.as_bool());
+        assert!(!RoundOutcome::Idle.as_bool());
+        assert!(!RoundOutcome::Failed.as_bool());
     }
 }

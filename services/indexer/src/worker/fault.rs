@@ -1,4 +1,4 @@
-//! Why a range was not read, and whether that is the range's fault.
+//! Why a range was not read, and whether the range itself is to blame.
 
 use chain::NodeError;
 
@@ -6,7 +6,6 @@ use crate::event::DecodeError;
 use crate::node::ReadError;
 use crate::store::StoreError;
 
-/// Why a stage failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error(transparent)]
@@ -28,7 +27,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the attempt says nothing about the range itself.
+    /// Whether the failure has nothing to do with the range itself, so that the attempt does not count.
     pub(super) fn is_excused(&self) -> bool {
         match self {
             Self::Store(error) => error.is_transient(),
@@ -40,7 +39,7 @@ impl Fault {
     }
 }
 
-/// A range could not even be given back: the worker's process is to end.
+/// A range could not even be released: the worker's process has to end.
 #[derive(Debug, thiserror::Error)]
-#[error("a failed range could not be given back")]
+#[error("a failed range could not be released")]
 pub(crate) struct Fatal(#[source] pub(crate) StoreError);

@@ -1,4 +1,4 @@
-//! A range held while it is read: its lease is renewed in the background until the holder lets go.
+//! The lease of a range, renewed in the background while the range is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::range::{Job, RangeRepo};
 
-/// Held as long as the value lives.
+/// Renews the lease until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     lost: Arc<AtomicBool>,
@@ -18,7 +18,7 @@ pub(crate) struct Lease {
 impl Lease {
     pub(crate) fn hold(ranges: RangeRepo, job: Job, lease_ms: u64) -> Self {
         let lost = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&lost);
+        let flag = Arc::clone(&lost);
         let pause = Duration::from_millis((lease_ms / 3).max(1));
         let renewing = tokio::spawn(async move {
             loop {
@@ -26,10 +26,10 @@ impl Lease {
                 match ranges.renew(&job, lease_ms).await {
                     Ok(true) => {}
                     Ok(false) => {
-                        told.store(true, Ordering::SeqCst);
+                        flag.store(true, Ordering::SeqCst);
                         return;
                     }
-                    // The store is away: the lease may run out, and the fence will say so.
+                    // While the store is away the lease may expire; then the fence refuses our writes.
                     Err(error) => {
                         tracing::warn!(job = job.id, error = rpc::error::chain(&error), "lease not renewed");
                     }
@@ -39,7 +39,7 @@ impl Lease {
         Self { lost, renewing }
     }
 
-    /// Whether somebody else has the range now. A hint that saves work; the fence is what decides.
+    /// Whether another worker has the range now. This only saves work; the fence decides.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
     }

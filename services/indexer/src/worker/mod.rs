@@ -1,21 +1,21 @@
-//! Reading: one collector per slot, `concurrency` slots per source, all sources of the store.
+//! Reading: `concurrency` collectors per source, for all sources of the store.
 //!
 //! ```text
 //! collector   the five stages of one range; `tick()` is one round
+//! context     what the collectors of one source share
 //! fault       why a range was not read
-//! gathered    a range while it is read
-//! guard       reorganisations found
-//! lease       a range held while it is read
-//! runner      the slots of one source
-//! supervisor  which sources run
+//! lease       renews the lease of a range while it is read
+//! partial     a range while it is read
+//! reorg       detects reorganisations
+//! supervisor  which sources run, and their collectors
 //! ```
 
 mod collector;
+mod context;
 mod fault;
-mod gathered;
-mod guard;
 mod lease;
-mod runner;
+mod partial;
+mod reorg;
 mod supervisor;
 
-pub(crate) use supervisor::Supervisor;
+pub(crate) use supervisor::{configure, supervisor};

@@ -1,148 +1,28 @@
-//! Which sources run in this process: all of the store that are not paused, as they are added and changed.
+//! Which sources run in this process: all sources of the store that are not paused, as they are added and changed. Each has as
+//! many collectors as it may read ranges at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
+use worker::{KeyedLoops, Loops, Supervisor, Tick as _, TickOutcome};
 
+use super::collector::Collector;
+use super::context::SourceContext;
 use super::fault::Fatal;
-use super::runner;
 use crate::config::{CollectConfig, Config};
 use crate::legacy;
-use crate::source::{Source, SourceApp, SourceError, SourceRepo, SourceSpec};
-use crate::store::Store;
+use crate::node::{CheckError, Nodes, Reader};
+use crate::range::RangeRepo;
+use crate::source::{Source, SourceApp, SourceError, SourceRepo};
+use crate::store::{Store, StoreError};
 
 /// How often new and changed sources are looked for.
-const LOOK: Duration = Duration::from_millis(500);
-/// Pause before a source whose workers ended is started again, where the process goes on without them.
-const RESTART: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-struct Running {
-    spec: SourceSpec,
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), Fatal>>,
-}
-
-/// Starts and stops the runners of sources.
-#[derive(Debug)]
-pub(crate) struct Supervisor {
-    store: Store,
-    sources: SourceRepo,
-    config: CollectConfig,
-    worker: String,
-    /// Whether the process ends with a worker that cannot go on.
-    ends_with_workers: bool,
-}
-
-impl Supervisor {
-    pub(crate) fn new(store: Store, config: CollectConfig, ends_with_workers: bool) -> Self {
-        let worker = config.worker_id.clone().unwrap_or_else(worker_name);
-        Self { sources: SourceRepo::new(store.clone()), store, config, worker, ends_with_workers }
-    }
-
-    /// Stores and checks the sources that the configuration names. A mistake here is a reason not to start.
-    pub(crate) async fn configure(&self, config: &Config) -> Result<(), ConfigureError> {
-        let mut specs = config.sources.clone();
-        if let Some(variables) = &config.fee_collector {
-            specs.push(legacy::source(variables)?);
-        }
-        let app = SourceApp::new(self.store.clone());
-        for spec in specs {
-            let name = spec.name.clone();
-            app.add(spec).await.map_err(|source| ConfigureError::Source { name, source })?;
-        }
-        Ok(())
-    }
-
-    /// Runs until `stop`, then until every worker has finished what it holds.
-    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Fatal> {
-        let mut running: BTreeMap<String, Running> = BTreeMap::new();
-        let mut outcome = Ok(());
-        while !stop.is_cancelled() {
-            let listed = self.store.retry("list sources", || self.sources.all());
-            match stop.run_until_cancelled(listed).await {
-                None => break,
-                Some(Ok(sources)) => self.adjust(&mut running, sources, &stop).await,
-                // The workers have retries of their own; new sources can wait.
-                Some(Err(error)) => {
-                    tracing::warn!(error = rpc::error::chain(&error), "sources could not be listed");
-                }
-            }
-            if let Err(fatal) = self.reap(&mut running).await {
-                if self.ends_with_workers {
-                    outcome = Err(fatal);
-                    break;
-                }
-                tracing::error!(error = rpc::error::chain(&fatal), "workers ended; they are started again");
-                stop.run_until_cancelled(tokio::time::sleep(RESTART)).await;
-            }
-            stop.run_until_cancelled(tokio::time::sleep(LOOK)).await;
-        }
-        for one in running.values() {
-            one.stop.cancel();
-        }
-        for (_, one) in running {
-            // What a worker says while it is stopping changes nothing any more.
-            let _ = one.task.await;
-        }
-        outcome
-    }
-
-    async fn adjust(
-        &self,
-        running: &mut BTreeMap<String, Running>,
-        sources: Vec<Source>,
-        stop: &CancellationToken,
-    ) {
-        let wanted: BTreeMap<String, Source> =
-            sources.into_iter().filter(|s| !s.spec.paused).map(|s| (s.name().to_owned(), s)).collect();
-        let outdated: Vec<String> = running
-            .iter()
-            .filter(|(name, one)| wanted.get(*name).is_none_or(|source| source.spec != one.spec))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in outdated {
-            if let Some(one) = running.remove(&name) {
-                one.stop.cancel();
-                let _ = one.task.await;
-            }
-        }
-        for (name, source) in wanted {
-            running.entry(name).or_insert_with(|| {
-                let (stop, spec) = (stop.child_token(), source.spec.clone());
-                let run = runner::run(
-                    self.store.clone(),
-                    source,
-                    self.config.clone(),
-                    self.worker.clone(),
-                    stop.clone(),
-                );
-                Running { spec, stop, task: tokio::spawn(run) }
-            });
-        }
-    }
-
-    /// Takes out the sources whose workers ended, and gives the first reason.
-    async fn reap(&self, running: &mut BTreeMap<String, Running>) -> Result<(), Fatal> {
-        let ended: Vec<String> =
-            running.iter().filter(|(_, one)| one.task.is_finished()).map(|(name, _)| name.clone()).collect();
-        let mut outcome = Ok(());
-        for name in ended {
-            let Some(one) = running.remove(&name) else { continue };
-            match one.task.await {
-                Ok(Ok(())) => {}
-                Ok(Err(fatal)) => outcome = Err(fatal),
-                Err(panic) => {
-                    let text = format!("the runner of {name} panicked: {panic}");
-                    outcome = Err(Fatal(crate::store::StoreError::Damaged(text)));
-                }
-            }
-        }
-        outcome
-    }
-}
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause before nodes that failed their check are checked again.
+const CHECK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Why the configured sources cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -153,9 +33,113 @@ pub(crate) enum ConfigureError {
     Source { name: String, source: SourceError },
 }
 
-/// A name for this process's workers that says where to look.
-pub(crate) fn worker_name() -> String {
+/// Stores and checks the sources of the configuration. The process does not start with a mistake here.
+pub(crate) async fn configure(store: &Store, config: &Config) -> Result<(), ConfigureError> {
+    let mut specs = config.sources.clone();
+    if let Some(variables) = &config.fee_collector {
+        specs.push(legacy::source(variables)?);
+    }
+    let app = SourceApp::new(store.clone());
+    for spec in specs {
+        let name = spec.name.clone();
+        app.add(spec).await.map_err(|source| ConfigureError::Source { name, source })?;
+    }
+    Ok(())
+}
+
+/// Keeps the collectors of all sources running. A changed source starts anew, because its nodes may have changed.
+pub(crate) fn supervisor(store: Store, config: CollectConfig) -> Supervisor<Sources> {
+    let worker = config.worker_id.clone().unwrap_or_else(worker_name);
+    let sources = Sources { repo: SourceRepo::new(store.clone()), store, config, worker };
+    Supervisor::new(sources, POLL_INTERVAL).restarting_on_change()
+}
+
+/// A name for this process's workers that shows where they run.
+fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     format!("{}-{}", if host.is_empty() { "indexer" } else { host }, std::process::id())
+}
+
+#[derive(Debug)]
+pub(crate) struct Sources {
+    store: Store,
+    repo: SourceRepo,
+    config: CollectConfig,
+    worker: String,
+}
+
+impl KeyedLoops for Sources {
+    type Key = String;
+    type Settings = Source;
+    type Error = StoreError;
+
+    async fn wanted(&mut self) -> Result<BTreeMap<String, Source>, StoreError> {
+        let sources = self.store.retry("list sources", || self.repo.all()).await?;
+        let active = sources.into_iter().filter(|source| !source.spec.paused);
+        Ok(active.map(|source| (source.name().to_owned(), source)).collect())
+    }
+
+    fn start(&mut self, name: &String, source: watch::Receiver<Source>, loops: &mut Loops) {
+        let source = source.borrow().clone();
+        // The first collector prepares the source for all of them.
+        let context: Arc<OnceCell<Arc<SourceContext>>> = Arc::default();
+        for slot in 0..self.config.slots_of(&source.spec) {
+            let (context, stop, source) = (Arc::clone(&context), loops.stop(), source.clone());
+            let (store, config) = (self.store.clone(), self.config.clone());
+            let worker = format!("{}/{slot}", self.worker);
+            loops.spawn(format!("{name}/{slot}"), async move {
+                let prepare = context.get_or_try_init(|| prepare(&store, source, &config));
+                let Some(context) = stop.run_until_cancelled(prepare).await else { return Ok(()) };
+                let collector = Collector::new(store.clone(), Arc::clone(context?), config.clone(), worker);
+                Ok(collect(collector, stop).await?)
+            });
+        }
+    }
+}
+
+async fn collect(mut collector: Collector, stop: CancellationToken) -> Result<(), Fatal> {
+    while !stop.is_cancelled() {
+        match collector.tick().await? {
+            TickOutcome::Worked => {}
+            TickOutcome::Idle { next } => {
+                let pause = next.unwrap_or_else(|| collector.pause());
+                stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks the source's nodes and creates its cursor.
+async fn prepare(store: &Store, source: Source, config: &CollectConfig) -> Result<Arc<SourceContext>, Fatal> {
+    let nodes = checked_nodes(&source, config).await;
+    // A process that died while it added the source may have left it without a cursor, and nothing would ever be read.
+    let ranges = RangeRepo::new(store.clone());
+    store.retry("create the cursor", || ranges.seed(&source)).await.map_err(Fatal)?;
+    let (batch, slots) = (config.batch_of(&source.spec), config.slots_of(&source.spec));
+    let reader = Reader::new(&source, nodes, batch, config.verify);
+    tracing::info!(source = source.name(), slots, batch, "reading");
+    Ok(Arc::new(SourceContext::new(store, source, reader, batch)))
+}
+
+/// The source's nodes, once they pass their check. Until then the source is checked again and again, without an effect on others.
+async fn checked_nodes(source: &Source, config: &CollectConfig) -> Arc<Nodes> {
+    loop {
+        match check(source, config).await {
+            Ok(nodes) => return Arc::new(nodes),
+            Err(error) => {
+                let error = rpc::error::chain(&error);
+                tracing::error!(source = source.name(), error, "the source cannot be read");
+                tokio::time::sleep(CHECK_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The startup check: the nodes' chain id, and code at the contract.
+async fn check(source: &Source, config: &CollectConfig) -> Result<Nodes, CheckError> {
+    let nodes = Nodes::new(source.chain_id(), &source.spec.nodes, config.node_timeout())?;
+    nodes.check(source.contract).await?;
+    Ok(nodes)
 }

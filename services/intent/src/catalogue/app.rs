@@ -1,15 +1,14 @@
-//! Keeping the catalogue's copy.
+//! Use cases of the catalogue's copy.
 
 use std::collections::BTreeSet;
 
 use sqlx::PgPool;
 use types::Address;
 
-use super::domain::Entry;
-use super::error::CatalogueError;
+use super::domain::CatalogueEntry;
 use super::repo;
+use crate::error::StoreError;
 
-/// The copy, as the progress service writes it.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     pool: PgPool,
@@ -20,8 +19,12 @@ impl Catalogue {
         Self { pool }
     }
 
-    /// Takes an entry over, with the operation wallets of its chain, unless a newer one is known.
-    pub async fn put(&self, entry: &Entry, own_addresses: &BTreeSet<Address>) -> Result<(), CatalogueError> {
+    /// Stores an entry with the operation wallets of its chain, unless a newer one is stored.
+    pub async fn put(
+        &self,
+        entry: &CatalogueEntry,
+        own_addresses: &BTreeSet<Address>,
+    ) -> Result<(), StoreError> {
         let mut connection = self.pool.acquire().await?;
         let stored = repo::put_in(&mut connection, entry, own_addresses).await?;
         tracing::info!(

@@ -1,12 +1,21 @@
-//! What one asset on one chain lets through.
+//! One asset on one chain.
 //!
-//! Owns the checks of amounts and destinations against the catalogue. No I/O. It never judges users, limits or approvals.
+//! Owns the checks of amounts and destinations against the catalogue. No I/O; it knows no users, limits or approvals.
 
+use std::collections::BTreeSet;
+
+use rpc::fields::Violation;
 use types::{Address, AddressFormat, Amount, AssetSymbol, ChainName, Decimals, RawAmount, format_amount};
 
-/// One asset on one chain.
+pub type AssetOnChain = (ChainName, AssetSymbol);
+
+/// The chains and the assets, as two parameters of a statement.
+pub(crate) fn columns(assets: &BTreeSet<AssetOnChain>) -> (Vec<&str>, Vec<&str>) {
+    assets.iter().map(|(chain, asset)| (chain.as_str(), asset.as_str())).unzip()
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct CatalogueEntry {
     pub chain: ChainName,
     pub asset: AssetSymbol,
     pub format: AddressFormat,
@@ -15,47 +24,49 @@ pub struct Entry {
     pub contract: Option<Address>,
     pub enabled: bool,
     pub minimum: RawAmount,
-    /// Grows with each change.
+    /// Increases with each change.
     pub revision: i64,
 }
 
-/// What an address of a chain is known to be.
+/// Whose address it is, as far as the catalogue knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing of ours.
-    Foreign,
-    /// A token's contract: what is sent there is gone.
-    Contract,
-    /// One of our own wallets: not a withdrawal.
-    Own,
+pub enum AddressKind {
+    Unknown,
+    /// What is sent to a token's contract is lost.
+    TokenContract,
+    /// A payment to one of our own wallets is not a withdrawal.
+    OwnWallet,
 }
 
-impl Standing {
-    /// Whether money may go there; the error says why not.
-    pub fn check(self) -> Result<(), String> {
+impl AddressKind {
+    /// Whether it may be a destination; the error says why not.
+    pub fn check_destination(self) -> Result<(), String> {
         match self {
-            Self::Foreign => Ok(()),
-            Self::Contract => Err("is a token's contract, not a wallet".to_owned()),
-            Self::Own => Err("is one of our own wallets".to_owned()),
+            Self::Unknown => Ok(()),
+            Self::TokenContract => Err("is a token's contract, not a wallet".to_owned()),
+            Self::OwnWallet => Err("is one of our own wallets".to_owned()),
         }
     }
 }
 
-impl Entry {
-    /// Reads an amount of this asset; the error says what is wrong with it.
-    pub fn read_amount(&self, text: &str) -> Result<RawAmount, String> {
+pub fn unknown_asset(chain: &ChainName, asset: &AssetSymbol) -> Violation {
+    Violation::new("asset", format_args!("{asset} is not known on {chain}"))
+}
+
+impl CatalogueEntry {
+    /// The error says what is wrong with the amount.
+    pub fn parse_amount(&self, text: &str) -> Result<RawAmount, String> {
         let amount = Amount::parse(text, self.decimals).map_err(|error| error.to_string())?;
         if amount.is_zero() {
             return Err("must be positive".to_owned());
         }
-        // TRON's native amounts are signed 64-bit integers; a larger one could never be sent.
-        if self.format == AddressFormat::Tron && self.contract.is_none() && amount.to_i64().is_none() {
+        // A larger amount could never be sent.
+        if self.contract.is_none() && amount > self.format.max_native_amount() {
             return Err("is more than the chain's native amounts can hold".to_owned());
         }
         Ok(amount)
     }
 
-    /// Whether an amount is worth withdrawing.
     pub fn check_minimum(&self, amount: RawAmount) -> Result<(), String> {
         if amount < self.minimum {
             let minimum = format_amount(self.minimum, self.decimals);
@@ -64,14 +75,14 @@ impl Entry {
         Ok(())
     }
 
-    /// Reads an address of this chain that somebody can have a key for. What the address is to us, [`Standing`] says.
-    pub fn read_destination(&self, text: &str) -> Result<Address, String> {
+    /// An address of this chain that somebody can have the key of. Whose it is has to be looked up, see [`AddressKind`].
+    pub fn parse_destination(&self, text: &str) -> Result<Address, String> {
         let address = Address::parse(self.format, text).map_err(|error| error.to_string())?;
         if address.is_zero() {
             return Err("is the zero address, which nobody has a key for".to_owned());
         }
         if self.contract == Some(address) {
-            Standing::Contract.check()?;
+            AddressKind::TokenContract.check_destination()?;
         }
         Ok(address)
     }
@@ -84,8 +95,8 @@ mod tests {
     const WALLET: &str = "0x52908400098527886E0F7030069857D2E4169EE7";
     const TOKEN: &str = "0x8617E340B3D01FA5F11F306F4090FD50E238070D";
 
-    fn entry(format: AddressFormat, decimals: u8, contract: Option<&str>) -> Entry {
-        Entry {
+    fn entry(format: AddressFormat, decimals: u8, contract: Option<&str>) -> CatalogueEntry {
+        CatalogueEntry {
             chain: "bsc".parse().unwrap(),
             asset: "USDT".parse().unwrap(),
             format,
@@ -103,16 +114,16 @@ mod tests {
         for decimals in [0_u8, 6, 18, 27] {
             let entry = entry(AddressFormat::Evm, decimals, Some(TOKEN));
             let largest = format_amount(max, entry.decimals);
-            assert_eq!(entry.read_amount(&largest), Ok(max), "{decimals} decimals");
+            assert_eq!(entry.parse_amount(&largest), Ok(max), "{decimals} decimals");
             assert_eq!(
-                entry.read_amount("1").unwrap().to_string(),
+                entry.parse_amount("1").unwrap().to_string(),
                 format!("1{}", "0".repeat(decimals.into()))
             );
             let too_precise = format!("0.{}1", "0".repeat(decimals.into()));
             for bad in
                 ["0", "-1", "1e3", "1,5", "", " 1", "0x1", "NaN", "1_000", &too_precise, &format!("{max}0")]
             {
-                assert!(entry.read_amount(bad).is_err(), "{bad:?} with {decimals} decimals");
+                assert!(entry.parse_amount(bad).is_err(), "{bad:?} with {decimals} decimals");
             }
         }
     }
@@ -120,22 +131,23 @@ mod tests {
     #[test]
     fn native_amounts_of_tron_fit_its_integers() {
         let native = entry(AddressFormat::Tron, 6, None);
-        assert!(native.read_amount("9223372036854.775807").is_ok());
-        assert!(native.read_amount("9223372036854.775808").is_err());
+        assert!(native.parse_amount("9223372036854.775807").is_ok());
+        assert!(native.parse_amount("9223372036854.775808").is_err());
         let token = entry(AddressFormat::Tron, 6, Some("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"));
-        assert!(token.read_amount("9223372036854.775808").is_ok());
+        assert!(token.parse_amount("9223372036854.775808").is_ok());
     }
 
     #[test]
     fn money_cannot_go_where_it_would_be_lost() {
         let entry = entry(AddressFormat::Evm, 18, Some(TOKEN));
-        assert_eq!(entry.read_destination(&WALLET.to_lowercase()).unwrap().to_string(), WALLET);
-        assert!(entry.read_destination(TOKEN).is_err());
-        assert!(entry.read_destination(&format!("0x{}", "0".repeat(40))).is_err());
-        assert!(entry.read_destination("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t").is_err());
+        assert_eq!(entry.parse_destination(&WALLET.to_lowercase()).unwrap().to_string(), WALLET);
+        assert!(entry.parse_destination(TOKEN).is_err());
+        assert!(entry.parse_destination(&format!("0x{}", "0".repeat(40))).is_err());
+        assert!(entry.parse_destination("TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t").is_err());
         // One letter of the checksum changed its case.
-        assert!(entry.read_destination("0x5aaeb6053F3E94C9b9A09f33669435E7Ef1BeAed").is_err());
-        assert!(Standing::Foreign.check().is_ok());
-        assert!(Standing::Contract.check().is_err() && Standing::Own.check().is_err());
+        assert!(entry.parse_destination("0x5aaeb6053F3E94C9b9A09f33669435E7Ef1BeAed").is_err());
+        assert!(AddressKind::Unknown.check_destination().is_ok());
+        assert!(AddressKind::TokenContract.check_destination().is_err());
+        assert!(AddressKind::OwnWallet.check_destination().is_err());
     }
 }

@@ -1,11 +1,10 @@
-//! The read copy of execution's catalogue: what may be withdrawn, how its amounts and addresses are written, and where it must
-//! not go.
+//! The read copy of execution's catalogue: what may be withdrawn, how amounts and addresses are written, and which destinations
+//! are refused.
 
 pub mod app;
 pub mod domain;
-pub mod error;
 pub mod repo;
 
 pub use app::Catalogue;
-pub use domain::{Entry, Standing};
-pub use error::CatalogueError;
+pub(crate) use domain::columns;
+pub use domain::{AddressKind, AssetOnChain, CatalogueEntry, unknown_asset};

@@ -1,20 +1,16 @@
 //! SQL of the catalogue's copy.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use sqlx::{FromRow, PgConnection};
-use types::{Address, AddressFormat, AssetSymbol, ChainName, Decimals};
+use types::{Address, AddressFormat, AssetSymbol, ChainName};
 
-use super::domain::{Entry, Standing};
-use super::error::CatalogueError;
+use super::domain::{AddressKind, AssetOnChain, CatalogueEntry, columns};
+use crate::error::{StoreError, decimals, parse};
 
 const PUT: &str = include_str!("../../queries/catalogue_put.sql");
-const STANDINGS: &str = "SELECT asked.place, coalesce(bool_or(entry.contract_address = asked.address), false), \
-                         coalesce(bool_or(asked.address = ANY (entry.own_addresses)), false) \
-                         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (chain, address, place) \
-                         JOIN catalogue_entries AS entry ON entry.chain = asked.chain GROUP BY asked.place";
-const FIND: &str = "SELECT chain, asset, address_format, decimals, contract_address, enabled, min_withdrawal_raw::text, \
-                    revision FROM catalogue_entries WHERE chain = $1 AND asset = $2";
+const FIND: &str = include_str!("../../queries/catalogue_find.sql");
+const ADDRESS_KINDS: &str = include_str!("../../queries/catalogue_address_kinds.sql");
 
 #[derive(FromRow)]
 struct Row {
@@ -28,40 +24,33 @@ struct Row {
     revision: i64,
 }
 
-fn corrupt(what: &str, error: impl std::fmt::Display) -> CatalogueError {
-    CatalogueError::Corrupt(format!("{what}: {error}"))
-}
+impl TryFrom<Row> for CatalogueEntry {
+    type Error = StoreError;
 
-fn address(format: AddressFormat, text: &str) -> Result<Address, CatalogueError> {
-    Address::parse(format, text).map_err(|error| corrupt("address", error))
-}
-
-impl TryFrom<Row> for Entry {
-    type Error = CatalogueError;
-
-    fn try_from(row: Row) -> Result<Self, CatalogueError> {
-        let format: AddressFormat =
-            row.address_format.parse().map_err(|error| corrupt("address_format", error))?;
-        let decimals = u8::try_from(row.decimals).map_err(|error| corrupt("decimals", error))?;
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let format: AddressFormat = parse("address_format", &row.address_format)?;
+        let address = |text: &str| {
+            Address::parse(format, text).map_err(|error| StoreError::corrupt("contract_address", error))
+        };
         Ok(Self {
-            chain: row.chain.parse().map_err(|error| corrupt("chain", error))?,
-            asset: row.asset.parse().map_err(|error| corrupt("asset", error))?,
+            chain: parse("chain", &row.chain)?,
+            asset: parse("asset", &row.asset)?,
             format,
-            decimals: Decimals::new(decimals).map_err(|error| corrupt("decimals", error))?,
-            contract: row.contract_address.as_deref().map(|text| address(format, text)).transpose()?,
+            decimals: decimals(row.decimals)?,
+            contract: row.contract_address.as_deref().map(address).transpose()?,
             enabled: row.enabled,
-            minimum: row.min_withdrawal_raw.parse().map_err(|error| corrupt("min_withdrawal_raw", error))?,
+            minimum: parse("min_withdrawal_raw", &row.min_withdrawal_raw)?,
             revision: row.revision,
         })
     }
 }
 
-/// Stores an entry with the operation wallets of its chain, unless a newer one is there. Says whether it was stored.
+/// Stores an entry with the operation wallets of its chain, unless a newer one is stored. Returns whether it was stored.
 pub async fn put_in(
     connection: &mut PgConnection,
-    entry: &Entry,
+    entry: &CatalogueEntry,
     own_addresses: &BTreeSet<Address>,
-) -> Result<bool, CatalogueError> {
+) -> Result<bool, StoreError> {
     let own: Vec<String> = own_addresses.iter().map(Address::to_string).collect();
     let stored = sqlx::query(PUT)
         .bind(entry.chain.as_str())
@@ -78,48 +67,61 @@ pub async fn put_in(
     Ok(stored.rows_affected() == 1)
 }
 
-/// The entry of an asset on a chain.
 pub async fn find_in(
     connection: &mut PgConnection,
     chain: &ChainName,
     asset: &AssetSymbol,
-) -> Result<Option<Entry>, CatalogueError> {
-    let row: Option<Row> =
-        sqlx::query_as(FIND).bind(chain.as_str()).bind(asset.as_str()).fetch_optional(connection).await?;
-    row.map(Entry::try_from).transpose()
+) -> Result<Option<CatalogueEntry>, StoreError> {
+    let asset = (chain.clone(), asset.clone());
+    Ok(find_many_in(connection, &BTreeSet::from([asset.clone()])).await?.remove(&asset))
 }
 
-/// What addresses are to us; those that are nothing to us are left out. Looked up over all assets of the chain: an operation
-/// wallet holds more than one of them, and a token sent to another token's contract is lost as well.
-pub async fn standings_in(
+/// Leaves out what is not in the catalogue.
+pub async fn find_many_in(
     connection: &mut PgConnection,
-    asked: HashSet<(ChainName, Address)>,
-) -> Result<HashMap<(ChainName, Address), Standing>, CatalogueError> {
-    let asked: Vec<(ChainName, Address)> = asked.into_iter().collect();
-    let rows: Vec<(i64, bool, bool)> = sqlx::query_as(STANDINGS)
-        .bind(asked.iter().map(|(chain, _)| chain.as_str()).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, address)| address.to_string()).collect::<Vec<_>>())
+    assets: &BTreeSet<AssetOnChain>,
+) -> Result<BTreeMap<AssetOnChain, CatalogueEntry>, StoreError> {
+    let (chains, symbols) = columns(assets);
+    let rows: Vec<Row> = sqlx::query_as(FIND).bind(chains).bind(symbols).fetch_all(connection).await?;
+    let entries = rows.into_iter().map(|row| {
+        let entry = CatalogueEntry::try_from(row)?;
+        Ok(((entry.chain.clone(), entry.asset.clone()), entry))
+    });
+    entries.collect()
+}
+
+/// The kinds of addresses; unknown ones are left out. All assets of the chain are searched, because an operation
+/// wallet holds more than one of them, and a token that is sent to another token's contract is lost as well.
+pub async fn address_kinds_in(
+    connection: &mut PgConnection,
+    addresses: HashSet<(ChainName, Address)>,
+) -> Result<HashMap<(ChainName, Address), AddressKind>, StoreError> {
+    let addresses: Vec<(ChainName, Address)> = addresses.into_iter().collect();
+    let rows: Vec<(i64, bool, bool)> = sqlx::query_as(ADDRESS_KINDS)
+        .bind(addresses.iter().map(|(chain, _)| chain.as_str()).collect::<Vec<_>>())
+        .bind(addresses.iter().map(|(_, address)| address.to_string()).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
     let known = rows.into_iter().filter_map(|(place, contract, own)| {
-        let named = asked.get(usize::try_from(place).ok()?.checked_sub(1)?)?.clone();
+        let address = addresses.get(usize::try_from(place).ok()?.checked_sub(1)?)?.clone();
         match (contract, own) {
-            (true, _) => Some((named, Standing::Contract)),
-            (false, true) => Some((named, Standing::Own)),
+            (true, _) => Some((address, AddressKind::TokenContract)),
+            (false, true) => Some((address, AddressKind::OwnWallet)),
             (false, false) => None,
         }
     });
     Ok(known.collect())
 }
 
-/// Whether any asset of the chain is known: to say which of the two names is wrong.
-pub async fn chain_known_in(
+/// Those of the chains that any asset is known of.
+pub async fn known_chains_in(
     connection: &mut PgConnection,
-    chain: &ChainName,
-) -> Result<bool, CatalogueError> {
-    let known = sqlx::query_scalar("SELECT EXISTS (SELECT FROM catalogue_entries WHERE chain = $1)")
-        .bind(chain.as_str())
-        .fetch_one(connection)
-        .await?;
-    Ok(known)
+    chains: &BTreeSet<ChainName>,
+) -> Result<BTreeSet<ChainName>, StoreError> {
+    let known: Vec<String> =
+        sqlx::query_scalar("SELECT DISTINCT chain FROM catalogue_entries WHERE chain = ANY ($1)")
+            .bind(chains.iter().map(ChainName::as_str).collect::<Vec<_>>())
+            .fetch_all(connection)
+            .await?;
+    known.iter().map(|chain| parse("chain", chain)).collect()
 }

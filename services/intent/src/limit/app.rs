@@ -1,13 +1,12 @@
-//! Use cases of limits. Checking them is part of creating a withdrawal, in that transaction.
+//! Use cases of limits. They are checked in the transaction that creates a withdrawal, see `withdrawal/batch`.
 
 use sqlx::PgPool;
 
-use super::domain::{Draft, Limit, LimitId};
-use super::error::LimitError;
+use super::domain::{Limit, LimitDraft, LimitId};
 use super::repo;
 use crate::catalogue;
+use crate::error::RuleError;
 
-/// The limits, as operators see them.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pool: PgPool,
@@ -19,28 +18,27 @@ impl Limits {
     }
 
     /// Creates or replaces the limit of a scope, asset and window.
-    pub async fn put(&self, draft: Draft, by: &str) -> Result<Limit, LimitError> {
+    pub async fn put(&self, draft: LimitDraft, by: &str) -> Result<Limit, RuleError> {
         let mut connection = self.pool.acquire().await?;
         let Some(entry) = catalogue::repo::find_in(&mut connection, &draft.chain, &draft.asset).await? else {
-            return Err(LimitError::AssetUnknown { chain: draft.chain, asset: draft.asset });
+            return Err(RuleError::AssetUnknown { chain: draft.chain, asset: draft.asset });
         };
-        let mut limit = draft.check(entry.decimals).map_err(LimitError::Invalid)?;
+        let mut limit = draft.check(entry.decimals).map_err(RuleError::Invalid)?;
         limit.id = repo::put_in(&mut connection, &limit, by).await?;
         tracing::info!(id = %limit.id, limit = limit.describe(), by, "limit stored");
         Ok(limit)
     }
 
-    /// Removes a limit; removing it again is no error.
-    pub async fn delete(&self, id: LimitId, by: &str) -> Result<(), LimitError> {
+    /// Deleting a limit again is not an error.
+    pub async fn delete(&self, id: LimitId, by: &str) -> Result<(), RuleError> {
         let mut connection = self.pool.acquire().await?;
         let removed = repo::delete_in(&mut connection, id).await?;
         tracing::info!(%id, by, removed, "limit deleted");
         Ok(())
     }
 
-    /// Every limit.
-    pub async fn list(&self) -> Result<Vec<Limit>, LimitError> {
+    pub async fn list(&self) -> Result<Vec<Limit>, RuleError> {
         let mut connection = self.pool.acquire().await?;
-        repo::list_in(&mut connection).await
+        Ok(repo::list_in(&mut connection).await?)
     }
 }

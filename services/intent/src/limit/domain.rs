@@ -1,13 +1,11 @@
-//! One ceiling over one rolling window.
+//! A limit over one rolling window.
 //!
-//! Owns the rules of a limit. No I/O; adding up what a window holds is SQL's, under the lock that `repo` describes.
+//! Owns the rules of a limit. No I/O; what a window contains is added up in SQL, under the locks that `repo` describes.
 
 use std::collections::HashMap;
-use std::fmt;
 
+use rpc::fields::{Violation, Violations};
 use types::{Amount, AssetSymbol, ChainName, Decimals, RawAmount, UserId, format_amount, typed_id};
-
-use crate::violation::Violation;
 
 /// Longest window, in seconds: a leap year. The table repeats it.
 pub const MAX_WINDOW_SECONDS: i64 = 366 * 24 * 3600;
@@ -19,28 +17,25 @@ typed_id!(
 );
 
 /// Whose withdrawals are added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Scope {
-    /// Each customer alone.
+    /// Those of each customer separately.
     User,
-    /// All customers together.
+    /// Those of all customers together.
     Asset,
-}
-
-impl Scope {
-    /// As the table spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Asset => "asset",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +51,7 @@ pub struct Limit {
 
 /// A limit as an operator writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct LimitDraft {
     pub scope: Scope,
     pub chain: ChainName,
     pub asset: AssetSymbol,
@@ -65,10 +60,9 @@ pub struct Draft {
     pub max: String,
 }
 
-impl Draft {
-    /// Checks a draft against the asset's decimals.
-    pub fn check(self, decimals: Decimals) -> Result<Limit, Vec<Violation>> {
-        let mut wrong = Vec::new();
+impl LimitDraft {
+    pub fn check(self, decimals: Decimals) -> Result<Limit, Violations> {
+        let mut wrong = Violations::default();
         if !(1..=MAX_WINDOW_SECONDS).contains(&self.window_seconds) {
             wrong.push(Violation::new("limit.window", "must be 1 second to 366 days"));
         }
@@ -84,20 +78,11 @@ impl Draft {
 }
 
 impl Limit {
-    /// What must not be added to by two at a time: the text that is hashed into an advisory lock.
-    pub fn lock_name(&self, user: UserId) -> String {
-        match self.scope {
-            Scope::User => format!("limit/user/{}/{}/{user}", self.chain, self.asset),
-            Scope::Asset => format!("limit/asset/{}/{}", self.chain, self.asset),
-        }
+    pub fn for_user(&self, user: UserId) -> AppliedLimit<'_> {
+        AppliedLimit { limit: self, user: (self.scope == Scope::User).then_some(user) }
     }
 
-    /// This limit, as it is counted for a customer.
-    pub fn whose(&self, user: UserId) -> Whose<'_> {
-        Whose { limit: self, user: (self.scope == Scope::User).then_some(user) }
-    }
-
-    /// In words, for refusals.
+    /// For error messages.
     pub fn describe(&self) -> String {
         let whose = match self.scope {
             Scope::User => "per customer",
@@ -108,38 +93,44 @@ impl Limit {
     }
 }
 
-/// A limit and the customer it is counted for, if it is counted for each.
+/// A limit, with the customer whose withdrawals it adds up unless it adds up everybody's.
 #[derive(Debug, Clone, Copy)]
-pub struct Whose<'a> {
+pub struct AppliedLimit<'a> {
     pub limit: &'a Limit,
     pub user: Option<UserId>,
 }
 
-impl Whose<'_> {
-    /// What tells two of them apart.
+impl AppliedLimit<'_> {
     pub fn key(&self) -> (LimitId, Option<UserId>) {
         (self.limit.id, self.user)
     }
+
+    /// Only one transaction at a time may add to what this names; it is hashed into an advisory lock.
+    pub fn lock_name(&self) -> String {
+        let Limit { chain, asset, .. } = self.limit;
+        match self.user {
+            Some(user) => format!("limit/user/{chain}/{asset}/{user}"),
+            None => format!("limit/asset/{chain}/{asset}"),
+        }
+    }
 }
 
-/// What is left under limits, while their locks are held.
+/// What is left under limits, while their locks are held. A limit that is not in here has nothing left.
 #[derive(Debug, Default)]
-pub struct Room(HashMap<(LimitId, Option<UserId>), RawAmount>);
+pub struct Headroom(HashMap<(LimitId, Option<UserId>), RawAmount>);
 
-impl Room {
-    /// Notes what is left. Where nothing is noted, nothing is.
-    pub fn note(&mut self, whose: &Whose<'_>, left: RawAmount) {
-        self.0.insert(whose.key(), left);
+impl Headroom {
+    pub fn set(&mut self, limit: &AppliedLimit<'_>, left: RawAmount) {
+        self.0.insert(limit.key(), left);
     }
 
-    /// Whether an amount still fits.
-    pub fn holds(&self, whose: &Whose<'_>, amount: RawAmount) -> bool {
-        self.0.get(&whose.key()).is_some_and(|left| amount <= *left)
+    pub fn fits(&self, limit: &AppliedLimit<'_>, amount: RawAmount) -> bool {
+        self.0.get(&limit.key()).is_some_and(|left| amount <= *left)
     }
 
     /// Takes an amount that fits.
-    pub fn take(&mut self, whose: &Whose<'_>, amount: RawAmount) {
-        if let Some(left) = self.0.get_mut(&whose.key()) {
+    pub fn take(&mut self, limit: &AppliedLimit<'_>, amount: RawAmount) {
+        if let Some(left) = self.0.get_mut(&limit.key()) {
             *left = left.checked_sub(amount).unwrap_or(RawAmount::ZERO);
         }
     }

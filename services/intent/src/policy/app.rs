@@ -2,13 +2,12 @@
 
 use sqlx::PgPool;
 
-use super::domain::{Draft, Policy};
-use super::error::PolicyError;
+use super::domain::{Policy, PolicyDraft};
 use super::repo;
 use crate::approvers::Approvers;
 use crate::catalogue;
+use crate::error::RuleError;
 
-/// The policies, as operators see them.
 #[derive(Debug, Clone)]
 pub struct Policies {
     pool: PgPool,
@@ -21,12 +20,12 @@ impl Policies {
     }
 
     /// Creates or replaces the policy of an asset. Requests made before keep the number of approvals they were given.
-    pub async fn put(&self, draft: Draft, by: &str) -> Result<Policy, PolicyError> {
+    pub async fn put(&self, draft: PolicyDraft, by: &str) -> Result<Policy, RuleError> {
         let mut tx = db::begin(&self.pool).await?;
         let Some(entry) = catalogue::repo::find_in(&mut tx, &draft.chain, &draft.asset).await? else {
-            return Err(PolicyError::AssetUnknown { chain: draft.chain, asset: draft.asset });
+            return Err(RuleError::AssetUnknown { chain: draft.chain, asset: draft.asset });
         };
-        let policy = draft.check(entry.decimals, &self.approvers).map_err(PolicyError::Invalid)?;
+        let policy = draft.check(entry.decimals, &self.approvers).map_err(RuleError::Invalid)?;
         repo::put_in(&mut tx, &policy, by).await?;
         tx.commit().await?;
         tracing::info!(
@@ -36,9 +35,8 @@ impl Policies {
         Ok(policy)
     }
 
-    /// Every policy.
-    pub async fn list(&self) -> Result<Vec<Policy>, PolicyError> {
+    pub async fn list(&self) -> Result<Vec<Policy>, RuleError> {
         let mut connection = self.pool.acquire().await?;
-        repo::list_in(&mut connection).await
+        Ok(repo::list_in(&mut connection).await?)
     }
 }

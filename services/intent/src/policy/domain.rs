@@ -1,26 +1,24 @@
-//! Tiers and approvers of one asset.
+//! The approval policy of one asset.
 //!
-//! Owns the rules of a policy. No I/O. It never counts approvals.
+//! Owns its rules. No I/O; it never counts approvals.
 //!
-//! Invariants: tiers ascend from 0, so every amount has exactly one; every tier can be reached by the persons whose
-//! names are listed.
+//! Invariants: tiers ascend from 0, so every amount has exactly one; the listed approvers are enough persons for every tier.
 
+use rpc::fields::{Violation, Violations};
 use types::{Amount, AssetSymbol, ChainName, Decimals, MOST_APPROVALS, RawAmount};
 
 use crate::approvers::Approvers;
-use crate::violation::Violation;
 
 pub const MAX_TIERS: usize = 16;
 pub const MAX_APPROVERS: usize = MOST_APPROVALS as usize;
 
-/// From an amount on, this many approvals.
+/// From this amount on, so many approvals are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
     pub from: RawAmount,
     pub required: u32,
 }
 
-/// The policy of one asset on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     pub chain: ChainName,
@@ -34,17 +32,16 @@ pub struct Policy {
 
 /// A policy as an operator writes it, with amounts in the asset's unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Draft {
+pub struct PolicyDraft {
     pub chain: ChainName,
     pub asset: AssetSymbol,
     pub tiers: Vec<(String, u32)>,
     pub approvers: Vec<String>,
 }
 
-impl Draft {
-    /// Checks a draft against the asset's decimals and the approvers there are.
-    pub fn check(self, decimals: Decimals, known: &Approvers) -> Result<Policy, Vec<Violation>> {
-        let mut wrong = Vec::new();
+impl PolicyDraft {
+    pub fn check(self, decimals: Decimals, known: &Approvers) -> Result<Policy, Violations> {
+        let mut wrong = Violations::default();
         let mut tiers: Vec<Tier> = Vec::new();
         if self.tiers.is_empty() || self.tiers.len() > MAX_TIERS {
             wrong.push(Violation::new("policy.tiers", format_args!("must be 1 to {MAX_TIERS}")));
@@ -68,7 +65,7 @@ impl Draft {
             }
         }
         wrong.extend(check_approvers(&self.approvers, known));
-        // Persons, not names: one person counts once, whatever their names.
+        // Persons are counted, not names, because one person counts once.
         let voters = known.persons(&self.approvers);
         for (index, tier) in tiers.iter().enumerate() {
             let field = || format!("policy.tiers[{index}].required_approvals");
@@ -99,7 +96,7 @@ fn check_approvers(names: &[String], known: &Approvers) -> Vec<Violation> {
     for (index, name) in names.iter().enumerate().take(MAX_APPROVERS) {
         let field = format!("policy.approvers[{index}]");
         if !known.is_known(name) {
-            wrong.push(Violation::new(field, "is no approver with a configured public key"));
+            wrong.push(Violation::new(field, "is not an approver with a configured public key"));
         } else if names[..index].contains(name) {
             wrong.push(Violation::new(field, "is named twice"));
         }
@@ -108,7 +105,7 @@ fn check_approvers(names: &[String], known: &Approvers) -> Vec<Violation> {
 }
 
 impl Policy {
-    /// How many must approve this amount.
+    /// How many approvals this amount requires.
     pub fn required_for(&self, amount: RawAmount) -> Option<u32> {
         self.tiers.iter().rev().find(|tier| tier.from <= amount).map(|tier| tier.required)
     }
@@ -132,8 +129,8 @@ mod tests {
         Approvers::new(BTreeMap::from_iter(names.iter().enumerate().map(approver)))
     }
 
-    fn draft(tiers: &[(&str, u32)], approvers: &[&str]) -> Draft {
-        Draft {
+    fn draft(tiers: &[(&str, u32)], approvers: &[&str]) -> PolicyDraft {
+        PolicyDraft {
             chain: "bsc".parse().unwrap(),
             asset: "USDT".parse().unwrap(),
             tiers: tiers.iter().map(|(from, required)| ((*from).to_owned(), *required)).collect(),
@@ -141,7 +138,7 @@ mod tests {
         }
     }
 
-    fn check(tiers: &[(&str, u32)], approvers: &[&str]) -> Result<Policy, Vec<Violation>> {
+    fn check(tiers: &[(&str, u32)], approvers: &[&str]) -> Result<Policy, Violations> {
         draft(tiers, approvers).check(Decimals::new(2).unwrap(), &known(&["ann", "bob", "cid"]))
     }
 
@@ -170,7 +167,11 @@ mod tests {
         ] {
             assert!(check(tiers, approvers).is_err(), "{tiers:?} {approvers:?}");
         }
-        assert_eq!(check(&[("1", 0), ("x", 1)], &["zoe"]).unwrap_err().len(), 3, "all mistakes at once");
+        assert_eq!(
+            check(&[("1", 0), ("x", 1)], &["zoe"]).unwrap_err().iter().len(),
+            3,
+            "all mistakes at once"
+        );
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
         let decimals = Decimals::new(2).unwrap();
         let check = |required, names: &[&str]| draft(&[("0", required)], names).check(decimals, &known);
         let refused = check(2, &["ann", "ann-2"]).unwrap_err();
-        assert_eq!(refused[0].field, "policy.tiers[0].required_approvals");
+        assert_eq!(refused.iter().next().unwrap().field, "policy.tiers[0].required_approvals");
         assert!(check(3, &[]).is_err(), "also where everybody may approve");
         assert!(check(2, &[]).is_ok() && check(2, &["ann", "ann-2", "bob"]).is_ok());
         assert!(check(1, &["ann", "ann-2"]).is_ok());

@@ -1,10 +1,8 @@
-//! Approval policies: how many must approve a withdrawal of an asset, and who they may be.
+//! Approval policies: how many approvals a withdrawal of an asset needs, and who may give them.
 
 pub mod app;
 pub mod domain;
-pub mod error;
 pub mod repo;
 
 pub use app::Policies;
-pub use domain::{Draft, Policy, Tier};
-pub use error::PolicyError;
+pub use domain::{Policy, PolicyDraft, Tier};

@@ -1,12 +1,12 @@
 //! SQL of approval policies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{FromRow, PgConnection};
-use types::{AssetSymbol, ChainName, Decimals};
 
 use super::domain::{Policy, Tier};
-use super::error::PolicyError;
+use crate::catalogue::{AssetOnChain, columns};
+use crate::error::{StoreError, decimals, number, parse};
 
 const PUT: &str = include_str!("../../queries/policy_put.sql");
 const PUT_TIERS: &str = include_str!("../../queries/policy_put_tiers.sql");
@@ -22,12 +22,8 @@ struct Row {
     required_approvals: i32,
 }
 
-fn corrupt(what: &str, error: impl std::fmt::Display) -> PolicyError {
-    PolicyError::Corrupt(format!("{what}: {error}"))
-}
-
-/// Replaces the policy of an asset, tiers and all.
-pub async fn put_in(tx: &mut PgConnection, policy: &Policy, by: &str) -> Result<(), PolicyError> {
+/// Replaces the policy of an asset and its tiers.
+pub async fn put_in(tx: &mut PgConnection, policy: &Policy, by: &str) -> Result<(), StoreError> {
     sqlx::query(PUT)
         .bind(policy.chain.as_str())
         .bind(policy.asset.as_str())
@@ -54,46 +50,39 @@ pub async fn put_in(tx: &mut PgConnection, policy: &Policy, by: &str) -> Result<
     Ok(())
 }
 
-/// The policy of an asset.
-pub async fn find_in(
+pub async fn find_many_in(
     connection: &mut PgConnection,
-    chain: &ChainName,
-    asset: &AssetSymbol,
-) -> Result<Option<Policy>, PolicyError> {
-    Ok(select_in(connection, Some(chain), Some(asset)).await?.pop())
+    assets: &BTreeSet<AssetOnChain>,
+) -> Result<BTreeMap<AssetOnChain, Policy>, StoreError> {
+    select_in(connection, Some(columns(assets))).await
 }
 
 /// Every policy, by chain and asset.
-pub async fn list_in(connection: &mut PgConnection) -> Result<Vec<Policy>, PolicyError> {
-    select_in(connection, None, None).await
+pub async fn list_in(connection: &mut PgConnection) -> Result<Vec<Policy>, StoreError> {
+    Ok(select_in(connection, None).await?.into_values().collect())
 }
 
 async fn select_in(
     connection: &mut PgConnection,
-    chain: Option<&ChainName>,
-    asset: Option<&AssetSymbol>,
-) -> Result<Vec<Policy>, PolicyError> {
-    let rows: Vec<Row> = sqlx::query_as(SELECT)
-        .bind(chain.map(ChainName::as_str))
-        .bind(asset.map(AssetSymbol::as_str))
-        .fetch_all(connection)
-        .await?;
-    let mut policies: BTreeMap<(String, String), Policy> = BTreeMap::new();
+    assets: Option<(Vec<&str>, Vec<&str>)>,
+) -> Result<BTreeMap<AssetOnChain, Policy>, StoreError> {
+    let (chains, symbols) = assets.unzip();
+    let rows: Vec<Row> = sqlx::query_as(SELECT).bind(chains).bind(symbols).fetch_all(connection).await?;
+    let mut policies: BTreeMap<AssetOnChain, Policy> = BTreeMap::new();
     for row in rows {
-        let decimals = u8::try_from(row.decimals).map_err(|error| corrupt("decimals", error))?;
+        let asset: AssetOnChain = (parse("chain", &row.chain)?, parse("asset", &row.asset)?);
         let policy = Policy {
-            chain: row.chain.parse().map_err(|error| corrupt("chain", error))?,
-            asset: row.asset.parse().map_err(|error| corrupt("asset", error))?,
-            decimals: Decimals::new(decimals).map_err(|error| corrupt("decimals", error))?,
+            chain: asset.0.clone(),
+            asset: asset.1.clone(),
+            decimals: decimals(row.decimals)?,
             tiers: Vec::new(),
             approvers: row.approvers,
         };
-        // The rows come with ascending amounts.
-        policies.entry((row.chain, row.asset)).or_insert(policy).tiers.push(Tier {
-            from: row.from_amount_raw.parse().map_err(|error| corrupt("from_amount_raw", error))?,
-            required: u32::try_from(row.required_approvals)
-                .map_err(|error| corrupt("required_approvals", error))?,
+        // The rows are ordered by ascending amounts.
+        policies.entry(asset).or_insert(policy).tiers.push(Tier {
+            from: parse("from_amount_raw", &row.from_amount_raw)?,
+            required: number("required_approvals", row.required_approvals.into())?,
         });
     }
-    Ok(policies.into_values().collect())
+    Ok(policies)
 }

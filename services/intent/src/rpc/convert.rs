@@ -1,76 +1,20 @@
-//! Between the contract's messages and the domain's values.
-
-use std::fmt::Display;
-use std::str::FromStr;
+//! Conversions between the messages of the contract and domain values.
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use prost_types::Timestamp;
 use proto::intent::v1 as pb;
 use proto::time::timestamp;
-use tonic::Status as Refused;
+use strum::VariantArray as _;
 
 use crate::limit::{self, Limit};
 use crate::policy::Policy;
-use crate::violation::{self, Violation};
 use crate::withdrawal::Withdrawal;
 use crate::withdrawal::approval::Approval;
-use crate::withdrawal::domain::{State, Status};
-use crate::withdrawal::repo::Transition;
+use crate::withdrawal::domain::{State, Status, Transition};
 use types::format_amount;
 
-/// What is wrong with a message, collected.
-#[derive(Debug, Default)]
-pub(super) struct Reading {
-    wrong: Vec<Violation>,
-}
-
-impl Reading {
-    /// Notes a mistake.
-    pub(super) fn wrong(&mut self, field: &str, why: impl Display) {
-        self.wrong.push(Violation::new(field, why));
-    }
-
-    /// A required value.
-    pub(super) fn read<T: FromStr<Err: Display>>(&mut self, field: &str, text: &str) -> Option<T> {
-        text.parse().map_err(|error| self.wrong(field, error)).ok()
-    }
-
-    /// A value where empty means none.
-    pub(super) fn read_opt<T: FromStr<Err: Display>>(&mut self, field: &str, text: &str) -> Option<T> {
-        if text.is_empty() { None } else { self.read(field, text) }
-    }
-
-    /// A time where absent means none. Cut to what the database keeps, so that what is compared later is what was stored.
-    pub(super) fn time_opt(&mut self, field: &str, at: Option<&Timestamp>) -> Option<DateTime<Utc>> {
-        let at = proto::time::datetime(at?).map_err(|error| self.wrong(field, error)).ok()?;
-        Some(at.trunc_subsecs(6))
-    }
-
-    /// A required time.
-    pub(super) fn time(&mut self, field: &str, at: Option<&Timestamp>) -> Option<DateTime<Utc>> {
-        if at.is_none() {
-            self.wrong(field, "is missing");
-        }
-        self.time_opt(field, at)
-    }
-
-    /// A free text of a person.
-    pub(super) fn text(&mut self, field: &str, text: &str, max_chars: usize) {
-        self.wrong.extend(crate::withdrawal::request::check_text(field, text, max_chars).err());
-    }
-
-    /// The value, unless anything was wrong.
-    pub(super) fn finish<T>(self, value: Option<T>) -> Result<T, Refused> {
-        match value {
-            Some(value) if self.wrong.is_empty() => Ok(value),
-            _ => Err(violation::status(&self.wrong)),
-        }
-    }
-}
-
-/// One id, as most requests carry.
-pub(super) fn id<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Refused> {
-    text.parse().map_err(|error: T::Err| rpc::error::invalid(field, error.to_string()))
+/// Cut to the precision of the database, so that later comparisons use the stored value.
+pub(super) fn to_micros(at: DateTime<Utc>) -> DateTime<Utc> {
+    at.trunc_subsecs(6)
 }
 
 pub(super) fn status(status: Status) -> pb::WithdrawalStatus {
@@ -87,19 +31,10 @@ pub(super) fn status(status: Status) -> pb::WithdrawalStatus {
 
 /// `None` for "any".
 pub(super) fn status_from(value: pb::WithdrawalStatus) -> Option<Status> {
-    match value {
-        pb::WithdrawalStatus::Unspecified => None,
-        pb::WithdrawalStatus::Pending => Some(Status::Pending),
-        pb::WithdrawalStatus::Approved => Some(Status::Approved),
-        pb::WithdrawalStatus::Queued => Some(Status::Queued),
-        pb::WithdrawalStatus::Completed => Some(Status::Completed),
-        pb::WithdrawalStatus::Failed => Some(Status::Failed),
-        pb::WithdrawalStatus::Rejected => Some(Status::Rejected),
-        pb::WithdrawalStatus::Cancelled => Some(Status::Cancelled),
-    }
+    Status::VARIANTS.iter().copied().find(|known| status(*known) == value)
 }
 
-/// `None` for a number that names no priority.
+/// `None` for an unknown priority.
 pub(super) fn priority_from(value: i32) -> Option<types::Priority> {
     match pb::Priority::try_from(value).ok()? {
         pb::Priority::Unspecified | pb::Priority::Normal => Some(types::Priority::Normal),

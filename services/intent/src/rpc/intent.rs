@@ -7,17 +7,17 @@ use chrono::SubsecRound as _;
 use futures::{Stream, stream};
 use proto::intent::v1 as pb;
 use proto::intent::v1::intent_service_server::IntentService;
+use rpc::fields::{self, Fields};
 use rpc::{Draining, Role, caller, page};
 use tonic::{Request, Response, Status};
 use types::{Address, WithdrawalId};
 
-use super::convert::{self, Reading};
+use super::convert::{self, to_micros};
 use crate::withdrawal::approval::Consent;
-use crate::withdrawal::decide::Ender;
-use crate::withdrawal::draft::Draft;
-use crate::withdrawal::import::ImportDraft;
 use crate::withdrawal::list::{Filter, Page};
 use crate::withdrawal::request::MAX_REASON_CHARS;
+use crate::withdrawal::request::draft::WithdrawalDraft;
+use crate::withdrawal::request::import::ImportDraft;
 use crate::withdrawal::watch::{Hub, Watcher};
 use crate::withdrawal::{Withdrawal, Withdrawals};
 
@@ -25,7 +25,6 @@ const MAX_PAGE: u32 = 500;
 const DEFAULT_WINDOW: Duration = Duration::from_secs(24 * 3600);
 const MAX_WINDOW: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The handlers.
 #[derive(Debug, Clone)]
 pub struct IntentRpc {
     withdrawals: Withdrawals,
@@ -42,7 +41,7 @@ fn some(withdrawal: &Withdrawal) -> Option<pb::Withdrawal> {
     Some(convert::withdrawal(withdrawal))
 }
 
-type Watching = Pin<Box<dyn Stream<Item = Result<pb::WatchWithdrawalResponse, Status>> + Send>>;
+type TransitionStream = Pin<Box<dyn Stream<Item = Result<pb::WatchWithdrawalResponse, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl IntentService for IntentRpc {
@@ -60,7 +59,7 @@ impl IntentService for IntentRpc {
         &self,
         request: Request<pb::GetWithdrawalRequest>,
     ) -> Result<Response<pb::GetWithdrawalResponse>, Status> {
-        let id = convert::id("id", &request.get_ref().id)?;
+        let id = fields::parse("id", &request.get_ref().id)?;
         let withdrawal = self.withdrawals.get(id).await?;
         Ok(Response::new(pb::GetWithdrawalResponse { withdrawal: some(&withdrawal) }))
     }
@@ -73,7 +72,7 @@ impl IntentService for IntentRpc {
         let bound = token_filter(&request);
         let page = list_page(&request, bound)?;
         let mut found = self.withdrawals.list(&page).await?;
-        // One more row was asked for than is shown: whether it is there says whether another page is.
+        // One more row is queried than is shown: if it is there, there is another page.
         let more = u32::try_from(found.len()) == Ok(page.size);
         if more {
             found.pop();
@@ -88,14 +87,14 @@ impl IntentService for IntentRpc {
         }))
     }
 
-    type WatchWithdrawalStream = Watching;
+    type WatchWithdrawalStream = TransitionStream;
 
     async fn watch_withdrawal(
         &self,
         request: Request<pb::WatchWithdrawalRequest>,
-    ) -> Result<Response<Watching>, Status> {
+    ) -> Result<Response<TransitionStream>, Status> {
         let draining = Draining::of(&request);
-        let id = convert::id("id", &request.get_ref().id)?;
+        let id = fields::parse("id", &request.get_ref().id)?;
         let watcher = self.hub.watch(id, request.get_ref().after_sequence).await?;
         Ok(Response::new(follow(watcher, draining)))
     }
@@ -104,7 +103,7 @@ impl IntentService for IntentRpc {
         &self,
         request: Request<pb::ListTransitionsRequest>,
     ) -> Result<Response<pb::ListTransitionsResponse>, Status> {
-        let id = convert::id("id", &request.get_ref().id)?;
+        let id = fields::parse("id", &request.get_ref().id)?;
         let transitions = self.withdrawals.transitions(id).await?;
         let transitions = transitions.iter().map(convert::transition).collect();
         Ok(Response::new(pb::ListTransitionsResponse { transitions }))
@@ -125,7 +124,7 @@ impl IntentService for IntentRpc {
         request: Request<pb::RejectWithdrawalRequest>,
     ) -> Result<Response<pb::RejectWithdrawalResponse>, Status> {
         let by = caller(&request)?.name.clone();
-        let (id, reason) = ending(&request.get_ref().id, &request.get_ref().reason, true)?;
+        let (id, reason) = ending(&request.get_ref().id, &request.get_ref().reason, 1)?;
         let withdrawal = self.withdrawals.reject(id, reason, &by).await?;
         Ok(Response::new(pb::RejectWithdrawalResponse { withdrawal: some(&withdrawal) }))
     }
@@ -135,9 +134,8 @@ impl IntentService for IntentRpc {
         request: Request<pb::CancelWithdrawalRequest>,
     ) -> Result<Response<pb::CancelWithdrawalResponse>, Status> {
         let by = caller(&request)?;
-        let by = Ender { name: &by.name, operator: by.has(&Role::Operator) };
-        let (id, reason) = ending(&request.get_ref().id, &request.get_ref().reason, false)?;
-        let withdrawal = self.withdrawals.cancel(id, reason, by).await?;
+        let (id, reason) = ending(&request.get_ref().id, &request.get_ref().reason, 0)?;
+        let withdrawal = self.withdrawals.cancel(id, reason, &by.name, !by.has(&Role::Operator)).await?;
         Ok(Response::new(pb::CancelWithdrawalResponse { withdrawal: some(&withdrawal) }))
     }
 
@@ -169,8 +167,8 @@ impl IntentService for IntentRpc {
     }
 }
 
-fn draft(request: pb::CreateWithdrawalRequest) -> Draft {
-    Draft {
+fn draft(request: pb::CreateWithdrawalRequest) -> WithdrawalDraft {
+    WithdrawalDraft {
         idempotency_key: request.idempotency_key,
         user_id: request.user_id,
         chain: request.chain,
@@ -188,38 +186,32 @@ fn consent(
     approver: String,
     request: &pb::ApproveWithdrawalRequest,
 ) -> Result<(WithdrawalId, Consent), Status> {
-    let mut reading = Reading::default();
-    let id = reading.read("id", &request.id);
-    let expires_at = reading.time("expires_at", request.expires_at.as_ref());
-    let signature: Option<[u8; 64]> = request.signature.as_slice().try_into().ok();
-    if signature.is_none() {
-        reading.wrong("signature", format_args!("has {} bytes, expected 64", request.signature.len()));
-    }
+    let mut fields = Fields::new();
+    let id = fields.parse("id", &request.id);
+    let expires_at = fields.timestamp("expires_at", request.expires_at.as_ref());
+    let signature = fields.bytes("signature", &request.signature);
     let parsed = id.zip(signature).zip(expires_at).map(|((id, signature), expires_at)| {
-        // The signature covers whole seconds; a fraction beyond it would be valid without being signed.
+        // The signature covers whole seconds; a fraction of a second beyond it would be valid without being signed.
         (id, Consent { approver, signature, expires_at: expires_at.trunc_subsecs(0) })
     });
-    reading.finish(parsed)
+    fields.finish(parsed)
 }
 
-fn ending(id: &str, reason: &str, required: bool) -> Result<(WithdrawalId, String), Status> {
-    let mut reading = Reading::default();
-    let id = reading.read("id", id);
-    reading.text("reason", reason, MAX_REASON_CHARS);
-    if required && reason.trim().is_empty() {
-        reading.wrong("reason", "must have 1 to 500 characters");
-    }
-    reading.finish(id.map(|id| (id, reason.to_owned())))
+fn ending(id: &str, reason: &str, least: usize) -> Result<(WithdrawalId, String), Status> {
+    let mut fields = Fields::new();
+    let id = fields.parse("id", id);
+    let reason = fields.text("reason", reason, least..=MAX_REASON_CHARS);
+    fields.finish(id.zip(reason))
 }
 
 fn import_draft(request: pb::ImportWithdrawalRequest) -> Result<ImportDraft, Status> {
-    let mut reading = Reading::default();
-    let id = reading.read("id", &request.id);
-    let user_id = reading.read("user_id", &request.user_id);
-    let chain = reading.read("chain", &request.chain);
-    let asset = reading.read("asset", &request.asset);
-    let tx_hash = reading.read("tx_hash", &request.tx_hash);
-    let created_at = reading.time("created_at", request.created_at.as_ref());
+    let mut fields = Fields::new();
+    let id = fields.parse("id", &request.id);
+    let user_id = fields.parse("user_id", &request.user_id);
+    let chain = fields.parse("chain", &request.chain);
+    let asset = fields.parse("asset", &request.asset);
+    let tx_hash = fields.parse("tx_hash", &request.tx_hash);
+    let created_at = fields.timestamp("created_at", request.created_at.as_ref());
     let build = || {
         Some(ImportDraft {
             id: id?,
@@ -230,24 +222,29 @@ fn import_draft(request: pb::ImportWithdrawalRequest) -> Result<ImportDraft, Sta
             destination: request.destination,
             from_address: request.from_address,
             tx_hash: tx_hash?,
-            created_at: created_at?,
+            created_at: to_micros(created_at?),
         })
     };
     let draft = build();
-    reading.finish(draft)
+    fields.finish(draft)
 }
 
 fn window(request: &pb::GetStatisticsRequest) -> Result<Duration, Status> {
-    let Some(asked) = &request.window else { return Ok(DEFAULT_WINDOW) };
-    let window =
-        proto::time::span(asked).map_err(|error| rpc::error::invalid("window", error.to_string()))?;
-    if window < Duration::from_secs(1) || window > MAX_WINDOW {
-        return Err(rpc::error::invalid("window", "must be 1 second to 366 days"));
-    }
-    Ok(window)
+    let mut fields = Fields::new();
+    let window = match &request.window {
+        None => Some(DEFAULT_WINDOW),
+        window => fields.duration("window", window.as_ref()),
+    };
+    let allowed = Duration::from_secs(1)..=MAX_WINDOW;
+    fields.check(
+        "window",
+        window.is_none_or(|window| allowed.contains(&window)),
+        "must be 1 second to 366 days",
+    );
+    fields.finish(window)
 }
 
-/// Everything that decides what the list contains, so that a token cannot be used under another filter.
+/// Everything that decides what the list contains, so that a token cannot be used with another filter.
 fn token_filter(request: &pb::ListWithdrawalsRequest) -> page::Filter {
     let mut statuses: Vec<String> = request.statuses.iter().map(i32::to_string).collect();
     statuses.sort();
@@ -270,41 +267,38 @@ fn token_filter(request: &pb::ListWithdrawalsRequest) -> page::Filter {
 }
 
 fn list_page(request: &pb::ListWithdrawalsRequest, bound: page::Filter) -> Result<Page, Status> {
-    let size = page::size(request.page_size)?.min(MAX_PAGE) + 1;
-    let after = match page::decode::<2>(bound, &request.page_token)? {
-        None => None,
-        Some([micros, id]) => {
-            let bad =
-                || rpc::error::invalid("page_token", "is not a token from an earlier page of this list");
-            let micros = micros.parse().map_err(|_| bad())?;
-            let created_at = chrono::DateTime::from_timestamp_micros(micros).ok_or_else(bad)?;
-            Some((created_at, id.parse().map_err(|_| bad())?))
-        }
-    };
-    let mut reading = Reading::default();
+    let mut fields = Fields::new();
+    let size = fields.page_size(request.page_size).map(|size| size.min(MAX_PAGE) + 1);
+    let after = fields.page_token::<2>(bound, &request.page_token).and_then(|[micros, id]| {
+        let position = || {
+            let created_at = chrono::DateTime::from_timestamp_micros(micros.parse().ok()?)?;
+            Some((created_at, id.parse().ok()?))
+        };
+        fields.take("page_token", position().ok_or("is not a token from an earlier page of this list"))
+    });
     let mut statuses = Vec::new();
     for value in &request.statuses {
         match pb::WithdrawalStatus::try_from(*value) {
             Ok(status) => statuses.push(convert::status_from(status)),
-            Err(_) => reading.wrong("statuses", format_args!("{value} is not a status")),
+            Err(_) => fields.wrong("statuses", format_args!("{value} is not a status")),
         }
     }
     let filter = Filter {
         // One "any" among them admits all.
         statuses: statuses.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default(),
-        user_id: reading.read_opt("user_id", &request.user_id),
-        chain: reading.read_opt("chain", &request.chain),
-        asset: reading.read_opt("asset", &request.asset),
-        destination: reading.read_opt::<Address>("destination", &request.destination),
-        created_from: reading.time_opt("created_from", request.created_from.as_ref()),
-        created_to: reading.time_opt("created_to", request.created_to.as_ref()),
+        user_id: fields.parse_optional("user_id", &request.user_id),
+        chain: fields.parse_optional("chain", &request.chain),
+        asset: fields.parse_optional("asset", &request.asset),
+        destination: fields.parse_optional::<Address>("destination", &request.destination),
+        created_from: fields.timestamp_optional("created_from", request.created_from.as_ref()).map(to_micros),
+        created_to: fields.timestamp_optional("created_to", request.created_to.as_ref()).map(to_micros),
     };
-    reading.finish(Some(Page { filter, after, size }))
+    fields.finish(size.map(|size| Page { filter, after, size }))
 }
 
-/// The stream of a watcher. When the server drains it ends with an error, never as if the request had ended: the client goes
-/// on elsewhere from the last sequence it saw.
-fn follow(watcher: Watcher, draining: Draining) -> Watching {
+/// When the server drains, the stream ends with an error and not as if the request had ended: the client resumes on another
+/// instance after the last sequence it saw.
+fn follow(watcher: Watcher, draining: Draining) -> TransitionStream {
     let steps = stream::try_unfold((watcher, draining), |(mut watcher, draining)| async move {
         let next = tokio::select! {
             next = watcher.next() => next?,

@@ -3,13 +3,13 @@
 use proto::intent::v1 as pb;
 use proto::intent::v1::policy_service_server::PolicyService;
 use rpc::caller;
+use rpc::fields::{self, Fields};
 use tonic::{Request, Response, Status};
 
-use super::convert::{self, Reading};
+use super::convert;
 use crate::limit::{self, Limits, Scope};
 use crate::policy::{self, Policies};
 
-/// The handlers.
 #[derive(Debug, Clone)]
 pub struct PolicyRpc {
     policies: Policies,
@@ -58,7 +58,7 @@ impl PolicyService for PolicyRpc {
         request: Request<pb::DeleteLimitRequest>,
     ) -> Result<Response<pb::DeleteLimitResponse>, Status> {
         let by = caller(&request)?.name.clone();
-        let id = convert::id("id", &request.get_ref().id)?;
+        let id = fields::parse("id", &request.get_ref().id)?;
         self.limits.delete(id, &by).await?;
         Ok(Response::new(pb::DeleteLimitResponse {}))
     }
@@ -72,40 +72,36 @@ impl PolicyService for PolicyRpc {
     }
 }
 
-fn policy_draft(policy: Option<pb::ApprovalPolicy>) -> Result<policy::Draft, Status> {
-    let policy = policy.ok_or_else(|| rpc::error::invalid("policy", "is missing"))?;
-    let mut reading = Reading::default();
-    let chain = reading.read("policy.chain", &policy.chain);
-    let asset = reading.read("policy.asset", &policy.asset);
+fn policy_draft(policy: Option<pb::ApprovalPolicy>) -> Result<policy::PolicyDraft, Status> {
+    let policy = fields::required("policy", policy)?;
+    let mut fields = Fields::new();
+    let chain = fields.parse("policy.chain", &policy.chain);
+    let asset = fields.parse("policy.asset", &policy.asset);
     let tiers = policy.tiers.into_iter().map(|tier| (tier.from_amount, tier.required_approvals)).collect();
-    let draft = chain.zip(asset).map(|(chain, asset)| policy::Draft {
+    let draft = chain.zip(asset).map(|(chain, asset)| policy::PolicyDraft {
         chain,
         asset,
         tiers,
         approvers: policy.approvers,
     });
-    reading.finish(draft)
+    fields.finish(draft)
 }
 
-fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::Draft, Status> {
-    let limit = limit.ok_or_else(|| rpc::error::invalid("limit", "is missing"))?;
-    let mut reading = Reading::default();
+fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::LimitDraft, Status> {
+    let limit = fields::required("limit", limit)?;
+    let mut fields = Fields::new();
     let scope = match limit.scope() {
         pb::LimitScope::User => Some(Scope::User),
         pb::LimitScope::Asset => Some(Scope::Asset),
         pb::LimitScope::Unspecified => None,
     };
-    if scope.is_none() {
-        reading.wrong("limit.scope", "must be user or asset");
-    }
-    let chain = reading.read("limit.chain", &limit.chain);
-    let asset = reading.read("limit.asset", &limit.asset);
+    let scope = fields.take("limit.scope", scope.ok_or("must be user or asset"));
+    let chain = fields.parse("limit.chain", &limit.chain);
+    let asset = fields.parse("limit.asset", &limit.asset);
     let window = limit.window.filter(|window| window.nanos == 0).map(|window| window.seconds);
-    if window.is_none() {
-        reading.wrong("limit.window", "must be a whole number of seconds");
-    }
+    let window = fields.take("limit.window", window.ok_or("must be a whole number of seconds"));
     let build = || {
-        Some(limit::Draft {
+        Some(limit::LimitDraft {
             scope: scope?,
             chain: chain?,
             asset: asset?,
@@ -114,5 +110,5 @@ fn limit_draft(limit: Option<pb::Limit>) -> Result<limit::Draft, Status> {
         })
     };
     let draft = build();
-    reading.finish(draft)
+    fields.finish(draft)
 }

@@ -1,4 +1,4 @@
-//! `ProgressService`: what the other services tell.
+//! `ProgressService`: what the other services report.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,16 @@ use proto::intent::v1 as pb;
 use proto::intent::v1::progress_service_server::ProgressService;
 use proto::intent::v1::record_progress_request::Progress;
 use rpc::caller;
+use rpc::fields::{self, Fields};
 use tonic::{Request, Response, Status};
-use types::{Address, AddressFormat, Decimals, WithdrawalId};
+use types::{Address, AddressFormat, WithdrawalId};
 
-use super::convert::Reading;
-use crate::catalogue::{Catalogue, Entry};
+use super::convert::to_micros;
+use crate::catalogue::{Catalogue, CatalogueEntry};
 use crate::withdrawal::Withdrawals;
+use crate::withdrawal::app::MAX_REPORTED_REASON_CHARS;
 use crate::withdrawal::domain::Event;
 
-/// Reasons are for people; more than this is a stack trace.
-const MAX_REASON_CHARS: usize = 1000;
-
-/// The handlers.
 #[derive(Debug, Clone)]
 pub struct ProgressRpc {
     withdrawals: Withdrawals,
@@ -38,7 +36,7 @@ impl ProgressService for ProgressRpc {
     ) -> Result<Response<pb::RecordProgressResponse>, Status> {
         let by = caller(&request)?.name.clone();
         let (id, event) = progress(request.into_inner())?;
-        self.withdrawals.record_progress(id, &event, &by).await?;
+        self.withdrawals.record_progress(id, event, &by).await?;
         Ok(Response::new(pb::RecordProgressResponse {}))
     }
 
@@ -53,63 +51,58 @@ impl ProgressService for ProgressRpc {
 }
 
 fn progress(request: pb::RecordProgressRequest) -> Result<(WithdrawalId, Event), Status> {
-    let mut reading = Reading::default();
-    let id = reading.read("withdrawal_id", &request.withdrawal_id);
+    let mut fields = Fields::new();
+    let id = fields.parse("withdrawal_id", &request.withdrawal_id);
     let at = request.at.as_ref();
-    let event = match request.progress {
-        None => {
-            reading.wrong("progress", "is missing");
-            None
+    let event = fields.required("progress", request.progress).and_then(|progress| match progress {
+        Progress::Queued(queued) => {
+            fields.parse("queued.job_id", &queued.job_id).map(|job| Event::Queue { job })
         }
-        Some(Progress::Queued(queued)) => {
-            reading.read("queued.job_id", &queued.job_id).map(|job| Event::Queue { job })
+        Progress::Blocked(blocked) => {
+            let at = to_micros(fields.timestamp("at", at)?);
+            Some(Event::Block { reason: reason(&blocked.reason), at })
         }
-        Some(Progress::Blocked(blocked)) => {
-            reading.time("at", at).map(|at| Event::Block { reason: reason(&blocked.reason), at })
+        Progress::Unblocked(pb::Unblocked {}) => {
+            Some(Event::Unblock { at: to_micros(fields.timestamp("at", at)?) })
         }
-        Some(Progress::Unblocked(pb::Unblocked {})) => reading.time("at", at).map(|at| Event::Unblock { at }),
-        Some(Progress::Completed(completed)) => {
+        Progress::Completed(completed) => {
             let block = completed.block_number;
-            if i64::try_from(block).is_err() {
-                reading.wrong("completed.block_number", "is not a block number");
-            }
-            reading
-                .read("completed.tx_hash", &completed.tx_hash)
-                .map(|tx_hash| Event::Complete { tx_hash, block })
+            fields.check("completed.block_number", i64::try_from(block).is_ok(), "is not a block number");
+            let tx_hash = fields.parse("completed.tx_hash", &completed.tx_hash)?;
+            Some(Event::Complete { tx_hash, block })
         }
-        Some(Progress::Failed(failed)) => Some(Event::Fail { reason: reason(&failed.reason) }),
-    };
-    reading.finish(id.zip(event))
+        Progress::Failed(failed) => Some(Event::Fail { reason: reason(&failed.reason) }),
+    });
+    fields.finish(id.zip(event))
 }
 
-/// Cut, never refused: what happened must be recorded whatever the words for it are. PostgreSQL's text has no zero byte.
+/// A reason is cut and never refused, because progress must be recorded whatever text comes with it. PostgreSQL's text cannot
+/// contain a zero byte.
 fn reason(text: &str) -> String {
-    let text: String = text.chars().filter(|symbol| *symbol != '\0').take(MAX_REASON_CHARS).collect();
+    let text: String = text.chars().filter(|c| *c != '\0').take(MAX_REPORTED_REASON_CHARS).collect();
     if text.trim().is_empty() { "no reason was given".to_owned() } else { text }
 }
 
-fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>), Status> {
-    let entry = entry.ok_or_else(|| rpc::error::invalid("entry", "is missing"))?;
-    let mut reading = Reading::default();
-    let chain = reading.read("entry.chain", &entry.chain);
-    let asset = reading.read("entry.asset", &entry.asset);
-    let format: Option<AddressFormat> = reading.read("entry.address_format", &entry.address_format);
-    let decimals =
-        Decimals::try_from(entry.decimals).map_err(|error| reading.wrong("entry.decimals", error)).ok();
-    let minimum = reading.read("entry.min_withdrawal_raw", &entry.min_withdrawal_raw);
-    let revision = i64::try_from(entry.revision).map_err(|error| reading.wrong("entry.revision", error)).ok();
-    let mut address = |field: &str, text: &str| {
-        let parsed = format.map(|format| Address::parse(format, text))?;
-        parsed.map_err(|error| reading.wrong(field, error)).ok()
-    };
-    let contract = match entry.contract_address.as_str() {
-        "" => None,
-        text => address("entry.contract_address", text),
-    };
-    let own_addresses: BTreeSet<Address> =
-        entry.own_addresses.iter().filter_map(|text| address("entry.own_addresses", text)).collect();
-    let build = || {
-        Some(Entry {
+fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(CatalogueEntry, BTreeSet<Address>), Status> {
+    let entry = fields::required("entry", entry)?;
+    let mut fields = Fields::new();
+    let read = fields.nested("entry", |fields| {
+        let chain = fields.parse("chain", &entry.chain);
+        let asset = fields.parse("asset", &entry.asset);
+        let format: Option<AddressFormat> = fields.parse("address_format", &entry.address_format);
+        let decimals = fields.number("decimals", entry.decimals);
+        let minimum = fields.parse("min_withdrawal_raw", &entry.min_withdrawal_raw);
+        let revision = fields.number("revision", entry.revision);
+        let mut address = |field: &str, text: &str| {
+            format.and_then(|format| fields.take(field, Address::parse(format, text)))
+        };
+        let contract = match entry.contract_address.as_str() {
+            "" => None,
+            text => address("contract_address", text),
+        };
+        let own_addresses: BTreeSet<Address> =
+            entry.own_addresses.iter().filter_map(|text| address("own_addresses", text)).collect();
+        let entry = CatalogueEntry {
             chain: chain?,
             asset: asset?,
             format: format?,
@@ -118,8 +111,8 @@ fn entry(entry: Option<pb::CatalogueEntry>) -> Result<(Entry, BTreeSet<Address>)
             enabled: entry.enabled,
             minimum: minimum?,
             revision: revision?,
-        })
-    };
-    let built = build();
-    reading.finish(built.map(|entry| (entry, own_addresses)))
+        };
+        Some((entry, own_addresses))
+    });
+    fields.finish(read)
 }

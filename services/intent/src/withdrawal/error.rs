@@ -1,28 +1,27 @@
-//! What can go wrong with a withdrawal request, and how that looks to a caller.
+//! Errors of withdrawal requests, and how they look to a caller.
 
+use db::BatchError;
+use rpc::fields::Violations;
 use tonic::{Code, Status};
 use types::{AssetSymbol, ChainName, WithdrawalId};
 
 use super::approval::Refusal;
 use super::domain::IllegalTransition;
-use crate::catalogue::CatalogueError;
-use crate::limit::{Limit, LimitError};
-use crate::policy::PolicyError;
+use crate::error::StoreError;
+use crate::limit::Limit;
 use crate::reason;
-use crate::violation::{self, Violation};
 
-/// Errors of withdrawal requests.
 #[derive(Debug, thiserror::Error)]
 pub enum WithdrawalError {
-    #[error("the request is not valid: {}", violation::list(.0))]
-    Invalid(Vec<Violation>),
+    #[error("the request is not valid: {0}")]
+    Invalid(Violations),
     #[error("no withdrawal {0}")]
     NotFound(WithdrawalId),
     #[error("the idempotency key was used before with another {}", .fields.join(", "))]
     KeyReused { fields: Vec<&'static str> },
     #[error("withdrawal {id} exists with another {}", .fields.join(", "))]
     ImportDiffers { id: WithdrawalId, fields: Vec<&'static str> },
-    #[error("no policy says how many must approve {asset} on {chain}")]
+    #[error("no policy says how many approvals {asset} on {chain} needs")]
     NoPolicy { chain: ChainName, asset: AssetSymbol },
     #[error("the limit of {} would be exceeded", .0.describe())]
     LimitExceeded(Box<Limit>),
@@ -30,22 +29,30 @@ pub enum WithdrawalError {
     Refused(#[source] Refusal),
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),
-    #[error("only who asked for a withdrawal, or an operator, may cancel it")]
+    #[error("only the requester of a withdrawal, or an operator, may cancel it")]
     NotTheRequester,
     #[error("somebody else changed the withdrawal at the same time")]
     Conflict(#[from] db::Conflict),
-    #[error("database query failed")]
-    Database(#[from] sqlx::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("the outbox cannot be written")]
     Outbox(#[from] db::outbox::OutboxError),
-    #[error("the catalogue cannot be read")]
-    Catalogue(#[from] CatalogueError),
-    #[error("the policies cannot be read")]
-    Policy(#[from] PolicyError),
-    #[error("the limits cannot be read")]
-    Limit(#[from] LimitError),
-    #[error("a stored withdrawal cannot be read: {0}")]
-    Corrupt(String),
+}
+
+impl From<sqlx::Error> for WithdrawalError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl BatchError for WithdrawalError {
+    fn retry(&self) -> bool {
+        WithdrawalError::retry(self)
+    }
+
+    fn not_now() -> Self {
+        sqlx::Error::PoolTimedOut.into()
+    }
 }
 
 impl WithdrawalError {
@@ -53,11 +60,8 @@ impl WithdrawalError {
     pub fn retry(&self) -> bool {
         match self {
             Self::Conflict(_) => true,
-            Self::Database(source) => db::classify(source).is_transient(),
+            Self::Store(source) => source.retry(),
             Self::Outbox(source) => source.is_transient(),
-            Self::Catalogue(source) => source.retry(),
-            Self::Policy(source) => source.retry(),
-            Self::Limit(source) => source.retry(),
             Self::Invalid(_)
             | Self::NotFound(_)
             | Self::KeyReused { .. }
@@ -66,8 +70,7 @@ impl WithdrawalError {
             | Self::LimitExceeded(_)
             | Self::Refused(_)
             | Self::Illegal(_)
-            | Self::NotTheRequester
-            | Self::Corrupt(_) => false,
+            | Self::NotTheRequester => false,
         }
     }
 }
@@ -76,7 +79,7 @@ impl From<WithdrawalError> for Status {
     fn from(error: WithdrawalError) -> Self {
         let text = error.to_string();
         match error {
-            WithdrawalError::Invalid(violations) => violation::status(&violations),
+            WithdrawalError::Invalid(violations) => violations.into(),
             WithdrawalError::NotFound(id) => rpc::error::not_found("withdrawal", id),
             WithdrawalError::KeyReused { fields } => {
                 rpc::error::already_exists(reason::IDEMPOTENCY_KEY_REUSED, &fields.join(","), text)
@@ -92,13 +95,14 @@ impl From<WithdrawalError> for Status {
             }
             WithdrawalError::LimitExceeded(limit) => {
                 let id = limit.id.to_string();
-                let facts = [("limit_id", id.as_str()), ("scope", limit.scope.as_str()), ("field", "amount")];
+                let facts =
+                    [("limit_id", id.as_str()), ("scope", limit.scope.into_str()), ("field", "amount")];
                 // Not RESOURCE_EXHAUSTED: that invites an immediate retry, and the window may be a month.
                 rpc::error::refusal(Code::FailedPrecondition, reason::LIMIT_EXCEEDED, text, &facts)
             }
             WithdrawalError::Refused(refusal) => refused(&refusal),
             WithdrawalError::Illegal(illegal) => {
-                let status = illegal.status.as_str();
+                let status = illegal.status.into_str();
                 let facts = [("status", status), ("event", illegal.event)];
                 rpc::error::refusal(Code::FailedPrecondition, reason::ILLEGAL_TRANSITION, text, &facts)
             }
@@ -106,14 +110,11 @@ impl From<WithdrawalError> for Status {
                 rpc::error::permission_denied(reason::NOT_THE_REQUESTER, text)
             }
             WithdrawalError::Conflict(_) => rpc::error::aborted(rpc::error::reason::CONFLICT, text),
-            WithdrawalError::Database(ref source) => service::database_status(&error, db::classify(source)),
             WithdrawalError::Outbox(db::outbox::OutboxError::Database(ref source)) => {
                 service::database_status(&error, db::classify(source))
             }
-            WithdrawalError::Catalogue(source) => source.into(),
-            WithdrawalError::Policy(source) => source.into(),
-            WithdrawalError::Limit(source) => source.into(),
-            WithdrawalError::Outbox(_) | WithdrawalError::Corrupt(_) => rpc::error::internal(&error),
+            WithdrawalError::Outbox(_) => rpc::error::internal(&error),
+            WithdrawalError::Store(source) => source.into(),
         }
     }
 }

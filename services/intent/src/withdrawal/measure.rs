@@ -1,41 +1,41 @@
-//! What this noun counts and times. Called after the commit, never inside a transaction.
+//! Metrics of withdrawal requests. They are recorded after the commit, never inside a transaction.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::approval::Refusal;
-use super::domain::{IllegalTransition, State};
-use super::repo::Note;
+use super::domain::{IllegalTransition, State, Transition};
 use super::request::Withdrawal;
 use crate::limit::Limit;
 
-/// Tells the exporter what the names mean.
 pub fn describe() {
     metrics::describe_counter!(
         "bursar_intent_transitions_total",
-        "Steps in the lives of withdrawals, by status reached"
+        "Changes of withdrawals, by status reached"
     );
     metrics::describe_counter!("bursar_intent_refused_approvals_total", "Approvals refused, by reason");
     metrics::describe_counter!("bursar_intent_limit_refusals_total", "Requests refused by a limit, by scope");
     metrics::describe_counter!(
         "bursar_intent_contradictions_total",
-        "Progress that contradicts what is final: somebody must look"
+        "Progress that contradicts what is recorded: an operator must look"
     );
     metrics::describe_histogram!("bursar_intent_approval_seconds", "From creation to quorum");
     metrics::describe_histogram!("bursar_intent_completion_seconds", "From quorum to final payment");
-    // Alerts on it must see a zero before they can see a rise.
+    // An alert on this counter needs a zero first, to see it rise.
     metrics::counter!("bursar_intent_contradictions_total").increment(0);
 }
 
 pub(super) fn created(withdrawal: &Withdrawal) {
-    reached(withdrawal.state.status().as_str());
+    reached(withdrawal.state.status().into_str());
 }
 
-pub(super) fn changed(withdrawal: &Withdrawal, notes: &[Note]) {
-    for note in notes.iter().filter(|note| note.from != Some(note.to)) {
-        reached(note.to.as_str());
+pub(super) fn changed(withdrawal: &Withdrawal, transitions: &[Transition]) {
+    let mut moved = false;
+    for transition in transitions.iter().filter(|transition| transition.from != Some(transition.to)) {
+        moved = true;
+        reached(transition.to.into_str());
     }
     match &withdrawal.state {
-        State::Approved { approved_at, .. } if notes.iter().any(|note| note.from != Some(note.to)) => {
+        State::Approved { approved_at, .. } if moved => {
             took("bursar_intent_approval_seconds", withdrawal.created_at, *approved_at);
         }
         State::Completed { handover, finished_at, .. } => {
@@ -65,13 +65,13 @@ pub(super) fn refused(refusal: &Refusal) {
 }
 
 pub(super) fn limit_exceeded(limit: &Limit) {
-    metrics::counter!("bursar_intent_limit_refusals_total", "scope" => limit.scope.as_str()).increment(1);
+    metrics::counter!("bursar_intent_limit_refusals_total", "scope" => limit.scope.into_str()).increment(1);
 }
 
 pub(super) fn contradicted(withdrawal: &Withdrawal, illegal: &IllegalTransition, actor: &str) {
     metrics::counter!("bursar_intent_contradictions_total").increment(1);
     tracing::error!(
         withdrawal_id = %withdrawal.id, status = %illegal.status, event = illegal.event, actor, state = ?withdrawal.state,
-        "progress contradicts what is recorded; a person must look"
+        "reported progress contradicts what is recorded; an operator must look"
     );
 }

@@ -1,11 +1,11 @@
-//! Following a request as it changes.
+//! Streams the history of a request as it grows.
 //!
-//! Owns the hub that calls watchers, and one watcher's way through the history. The history in the database is what a watcher
-//! gets, in order and without gaps, each entry with a request that is at least as new; a call only tells it to look. So a watch
-//! resumed after any sequence, on any instance, misses nothing.
+//! Owns the hub that wakes watchers, and what a watcher has read so far. Watchers read the history from the database, in order and
+//! without gaps, each entry with a request that is at least as new; a wake-up carries no data. So a watch that resumes after any
+//! sequence, on any instance, misses nothing.
 //!
-//! One loop serves all watchers of a process: on each wake-up it asks once for the sequences of all watched requests, instead
-//! of having every watcher ask for itself.
+//! One loop serves all watchers of a process: on each wake-up it queries the sequences of all watched requests at once, instead
+//! of one query for each watcher.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use sqlx::PgPool;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use types::WithdrawalId;
-use uuid::Uuid;
 
+use super::domain::Transition;
 use super::error::WithdrawalError;
-use super::repo::{self, Transition};
+use super::repo;
 use super::request::Withdrawal;
 
-/// What the hub sleeps on; `transition_append.sql` wakes it.
+/// What the hub waits for; `transition_append.sql` notifies it.
 pub const TOPIC: &str = "intent_transitions";
-/// No wake-up is relied on.
+/// Notifications may be lost, so the hub looks this often without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
-/// How often a watcher tries to read. A database that fails over is back by then and no watch has ended; one that stays away
-/// ends them, and clients resume on another instance.
+/// How often a watcher tries to read. That is enough for a failover of the database; if it stays unreachable the watch ends, and
+/// the client resumes on another instance.
 const READ_TRIES: u32 = 5;
 /// Entries read at once.
 const BATCH: u32 = 100;
@@ -36,7 +36,6 @@ const BATCH: u32 = 100;
 #[derive(Debug)]
 struct Watched {
     watchers: usize,
-    /// The newest sequence that is known.
     newest: watch::Sender<u64>,
 }
 
@@ -48,12 +47,12 @@ struct Registry {
 
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, HashMap<WithdrawalId, Watched>> {
-        // Counts and channels only: nothing a panic elsewhere could have left half done.
+        // A panic elsewhere cannot have left counts and channels half changed.
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Calls watchers when their request has changed. Clones share the registry.
+/// Wakes watchers when their request has changed. Clones share the registry.
 #[derive(Debug, Clone)]
 pub struct Hub {
     pool: PgPool,
@@ -65,29 +64,28 @@ impl Hub {
         Self { pool, registry: Arc::default() }
     }
 
-    /// Serves watchers until told to stop.
     pub async fn run(&self, waker: &Waker, shutdown: CancellationToken) {
         shutdown.run_until_cancelled(self.run_for_ever(waker)).await;
     }
 
     async fn run_for_ever(&self, waker: &Waker) {
-        let mut sleeper = waker.subscribe(TOPIC);
+        let mut wakeups = waker.subscribe(TOPIC);
         loop {
             match self.tick().await {
                 Ok(0) => {
-                    // Writers need not notify while nobody watches.
-                    sleeper.found_work();
+                    // Writers need not notify while there are no watchers.
+                    wakeups.found_work();
                     self.registry.joined.notified().await;
                 }
                 Ok(_) => {
-                    if sleeper.wait(LONGEST_SLEEP).await == Wake::Closed {
+                    if wakeups.wait(LONGEST_SLEEP).await == Wake::Closed {
                         return;
                     }
                 }
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "cannot look for watchers; going on"
+                        "cannot query the watched requests; retrying"
                     );
                     tokio::time::sleep(FAILED_PAUSE).await;
                 }
@@ -95,24 +93,20 @@ impl Hub {
         }
     }
 
-    /// Looks once for all watchers. Says how many requests are watched.
+    /// Queries once for all watchers. Returns how many requests are watched.
     pub async fn tick(&self) -> Result<usize, WithdrawalError> {
-        let ids: Vec<Uuid> = self.registry.lock().keys().map(WithdrawalId::as_uuid).collect();
+        let ids: Vec<WithdrawalId> = self.registry.lock().keys().copied().collect();
         metrics::gauge!("bursar_intent_watched_requests")
             .set(f64::from(u32::try_from(ids.len()).unwrap_or(u32::MAX)));
         if ids.is_empty() {
             return Ok(0);
         }
-        let rows: Vec<(Uuid, i64)> =
-            sqlx::query_as("SELECT id, last_sequence FROM withdrawal_requests WHERE id = ANY ($1)")
-                .bind(&ids)
-                .fetch_all(&self.pool)
-                .await?;
-        let watched = self.registry.lock();
-        for (id, sequence) in rows {
-            if let Some(entry) = watched.get(&id.into()) {
-                let sequence = sequence.unsigned_abs();
-                entry
+        let mut connection = self.pool.acquire().await?;
+        let sequences = repo::newest_sequences_in(&mut connection, &ids).await?;
+        let registered = self.registry.lock();
+        for (id, sequence) in sequences {
+            if let Some(watched) = registered.get(&id) {
+                watched
                     .newest
                     .send_if_modified(|newest| sequence > std::mem::replace(newest, sequence.max(*newest)));
             }
@@ -120,26 +114,23 @@ impl Hub {
         Ok(ids.len())
     }
 
-    /// Follows a request from after a sequence on.
-    ///
-    /// # Errors
-    /// When there is no such request.
+    /// Watches a request, from after a sequence on.
     pub async fn watch(&self, id: WithdrawalId, after: u64) -> Result<Watcher, WithdrawalError> {
         let mut connection = self.pool.acquire().await?;
         repo::find_in(&mut connection, id).await?;
         let newest = {
-            let mut watched = self.registry.lock();
-            let fresh = || Watched { watchers: 0, newest: watch::Sender::new(0) };
-            let entry = watched.entry(id).or_insert_with(fresh);
-            entry.watchers += 1;
-            entry.newest.subscribe()
+            let mut registered = self.registry.lock();
+            let new = || Watched { watchers: 0, newest: watch::Sender::new(0) };
+            let watched = registered.entry(id).or_insert_with(new);
+            watched.watchers += 1;
+            watched.newest.subscribe()
         };
         self.registry.joined.notify_one();
         Ok(Watcher { hub: self.clone(), id, after, newest, waiting: VecDeque::new(), ended: false })
     }
 }
 
-/// One watcher. Registered before it first reads, so that what comes after the read is called out.
+/// One watcher. It is registered before it first reads, so that it is woken for everything that comes after that.
 #[derive(Debug)]
 pub struct Watcher {
     hub: Hub,
@@ -151,7 +142,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// The next entry with the request as it stands; `None` after the terminal one.
+    /// The next entry with the current request; `None` after the terminal one.
     pub async fn next(&mut self) -> Result<Option<(Transition, Withdrawal)>, WithdrawalError> {
         loop {
             if let Some((transition, withdrawal)) = self.waiting.pop_front() {
@@ -165,7 +156,7 @@ impl Watcher {
             self.read().await?;
             if self.waiting.is_empty() && !self.ended {
                 let after = self.after;
-                // The sender lives in the registry for as long as this watcher is counted there.
+                // The registry keeps the sender as long as this watcher is counted there.
                 self.newest.wait_for(|newest| *newest > after).await.ok();
             }
         }
@@ -183,13 +174,13 @@ impl Watcher {
 
     async fn read_once(&mut self) -> Result<(), WithdrawalError> {
         let mut connection = self.hub.pool.acquire().await?;
-        // The request first, and of the history only what led to it: an entry that was committed between the two reads would
-        // otherwise go out with a request that does not show it, and the end of a watch with one that has not ended. It comes
-        // with the next read, which the hub's call brings about.
+        // The request is read first, and later entries of the history are dropped: an entry that was committed between the two
+        // reads would otherwise be sent with a request that does not show it, and the end of a watch with one that has not ended.
+        // The next read returns it, when the hub wakes this watcher.
         let withdrawal = repo::find_in(&mut connection, self.id).await?;
         let mut transitions = repo::transitions_in(&mut connection, self.id, self.after, BATCH).await?;
         transitions.retain(|transition| transition.sequence <= withdrawal.sequence);
-        // Resumed at or after the end: nothing will follow.
+        // A watch that resumes at or after the end gets nothing more.
         self.ended = transitions.is_empty() && withdrawal.state.status().is_terminal();
         self.waiting.extend(transitions.into_iter().map(|transition| (transition, withdrawal.clone())));
         Ok(())
@@ -198,11 +189,11 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let mut watched = self.hub.registry.lock();
-        if let Some(entry) = watched.get_mut(&self.id) {
-            entry.watchers = entry.watchers.saturating_sub(1);
-            if entry.watchers == 0 {
-                watched.remove(&self.id);
+        let mut registered = self.hub.registry.lock();
+        if let Some(watched) = registered.get_mut(&self.id) {
+            watched.watchers = watched.watchers.saturating_sub(1);
+            if watched.watchers == 0 {
+                registered.remove(&self.id);
             }
         }
     }

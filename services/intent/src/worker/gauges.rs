@@ -1,4 +1,4 @@
-//! Keeps the gauges: what waits, and how the last day went.
+//! Sets the gauges: open requests, and the statistics of the last day.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,10 @@ use crate::withdrawal::domain::Status;
 use crate::withdrawal::{WithdrawalError, Withdrawals};
 
 const EVERY: Duration = Duration::from_secs(10);
-/// A day is read row by row, and changes little within a minute.
+/// The statistics read every row of a day, and change little within a minute.
 const DAY_EVERY: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 
-/// The loop that sets the gauges.
 #[derive(Debug, Clone)]
 pub struct Gauges {
     withdrawals: Withdrawals,
@@ -41,7 +40,7 @@ impl Gauges {
         Self { withdrawals }
     }
 
-    /// Sets the gauges until told to stop. A database that is away leaves them as they were.
+    /// While the database is unreachable the gauges stay as they were.
     pub async fn run(&self, shutdown: CancellationToken) {
         let keep = async {
             let mut day_at: Option<Instant> = None;
@@ -59,10 +58,10 @@ impl Gauges {
         shutdown.run_until_cancelled(keep).await;
     }
 
-    /// Counts once: what is open, and the last day if asked to.
+    /// Counts the open requests, and the last day if `day`.
     pub async fn tick(&self, day: bool) -> Result<(), WithdrawalError> {
-        for (status, count) in self.withdrawals.open().await? {
-            metrics::gauge!("bursar_intent_open_requests", "status" => status.as_str()).set(float(count));
+        for (status, count) in self.withdrawals.count_open().await? {
+            metrics::gauge!("bursar_intent_open_requests", "status" => status.into_str()).set(float(count));
             if status == Status::Pending {
                 metrics::gauge!("bursar_intent_pending_approvals").set(float(count));
             }
@@ -73,7 +72,7 @@ impl Gauges {
     async fn tick_day(&self) -> Result<(), WithdrawalError> {
         let day = self.withdrawals.statistics(WINDOW).await?;
         for (status, count) in day.by_status {
-            metrics::gauge!("bursar_intent_day_requests", "status" => status.as_str()).set(float(count));
+            metrics::gauge!("bursar_intent_day_requests", "status" => status.into_str()).set(float(count));
         }
         let seconds = |average: Option<Duration>| average.unwrap_or_default().as_secs_f64();
         metrics::gauge!("bursar_intent_average_approval_seconds").set(seconds(day.average_approval));

@@ -1,4 +1,4 @@
-//! Loops beside the server: the relay's deliveries to execution, and the gauges.
+//! Loops beside the server: delivery of messages to execution, and the gauges.
 
 pub mod deliver;
 pub mod gauges;

@@ -1,4 +1,4 @@
-//! Who may say yes, to what, and how often.
+//! Who may approve what, and how often.
 
 use chrono::{TimeDelta, Utc};
 use ed25519_dalek::Signer as _;
@@ -11,13 +11,13 @@ use crate::support::{
 };
 
 async fn outbox_is_consistent(stack: &Stack) {
-    // Whether delivered already or not, what was told is what is approved.
+    // Delivered or not, there is a message for each approved request.
     let approved =
         stack.count("SELECT count(*) FROM withdrawal_requests WHERE approved_at IS NOT NULL").await;
-    let told = || async {
+    let sent = || async {
         stack.outbox().await + i64::try_from(stack.execution.enqueued().len()).unwrap() >= approved
     };
-    testkit::wait_for("a message for each approved request", PATIENCE, told).await;
+    testkit::wait_for("a message for each approved request", PATIENCE, sent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,9 +42,9 @@ async fn approvals_at_the_same_moment_make_one_quorum_and_one_message() {
     let stack = stack().await;
     for round in 0..5 {
         let withdrawal = stack.create(create(&format!("order-{round}"))).await.unwrap();
-        let answers = join_all(crate::support::APPROVERS.map(|name| stack.approve(&withdrawal, name))).await;
-        let late = answers.iter().filter(|answer| answer.is_err()).count();
-        assert_eq!(late, 1, "two of three make the quorum, the third is late: {answers:?}");
+        let results = join_all(crate::support::APPROVERS.map(|name| stack.approve(&withdrawal, name))).await;
+        let late = results.iter().filter(|result| result.is_err()).count();
+        assert_eq!(late, 1, "two of three make the quorum, the third is late: {results:?}");
     }
     let sent = || async { stack.execution.enqueued().len() == 5 && stack.outbox().await == 0 };
     testkit::wait_for("five messages", PATIENCE, sent).await;
@@ -56,8 +56,8 @@ async fn a_repeated_approval_is_answered_and_counted_once() {
     let stack = stack().await;
     let withdrawal = stack.create(create("order-1")).await.unwrap();
     let yes = consent(&withdrawal, "ann", expiry());
-    let answers = join_all((0..10).map(|_| stack.send_consent("ann", yes.clone()))).await;
-    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().approvals.len() == 1), "{answers:?}");
+    let results = join_all((0..10).map(|_| stack.send_consent("ann", yes.clone()))).await;
+    assert!(results.iter().all(|result| result.as_ref().unwrap().approvals.len() == 1), "{results:?}");
     stack.approve(&withdrawal, "cid").await.unwrap();
     let after = stack.send_consent("ann", yes).await.unwrap();
     assert_eq!(
@@ -99,9 +99,9 @@ async fn approvals_that_must_not_count_are_refused_and_written_down() {
             Code::InvalidArgument,
         ),
     ];
-    for (caller, request, word, code) in cases {
+    for (caller, request, expected, code) in cases {
         let refused = stack.send_consent(caller, request).await.unwrap_err();
-        assert_eq!((reason(&refused).as_str(), refused.code()), (word, code), "{refused}");
+        assert_eq!((reason(&refused).as_str(), refused.code()), (expected, code), "{refused}");
     }
     assert!(stack.get(&withdrawal.id).await.approvals.is_empty());
     let audited = "SELECT coalesce(sum(times), 0)::bigint FROM approval_refusals";
@@ -114,8 +114,7 @@ async fn approvals_that_must_not_count_are_refused_and_written_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_approves_their_own_request_or_twice() {
     let stack = stack().await;
-    let own =
-        stack.intent("bob").create_withdrawal(create("own")).await.unwrap().into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", create("own")).await.unwrap();
     let refused = stack.approve(&own, "bob").await.unwrap_err();
     assert_eq!(reason(&refused), "APPROVER_IS_REQUESTER");
     stack.send_consent("ann", consent(&own, "ann", expiry())).await.unwrap();
@@ -195,12 +194,12 @@ async fn rejection_and_quorum_at_the_same_moment_leave_one_winner() {
         let (yes, no) = tokio::join!(stack.approve(&withdrawal, "cid"), stack.reject(&withdrawal.id));
         assert!(yes.is_ok() != no.is_ok(), "{yes:?} {no:?}");
     }
-    let told = || async {
+    let sent = || async {
         let approved =
             stack.count("SELECT count(*) FROM withdrawal_requests WHERE status = 'approved'").await;
         stack.outbox().await == 0 && i64::try_from(stack.execution.enqueued().len()) == Ok(approved)
     };
-    testkit::wait_for("a message for each approved request and no other", PATIENCE, told).await;
+    testkit::wait_for("a message for each approved request and no other", PATIENCE, sent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,8 +250,7 @@ async fn the_approval_of_a_key_that_was_taken_away_makes_no_quorum() {
     reload_without_ann(&stack, &withdrawal).await;
     assert_eq!(stack.approve(&withdrawal, "cid").await.unwrap().status(), pb::WithdrawalStatus::Pending);
     assert_eq!(stack.approve(&withdrawal, "bob").await.unwrap().status(), pb::WithdrawalStatus::Approved);
-    let told = || async { stack.execution.enqueued().len() == 1 };
-    testkit::wait_for("execution to be told", PATIENCE, told).await;
+    stack.handed_over(1).await;
     let message = stack.execution.enqueued().remove(0);
     let names: Vec<&str> = message.approvals.iter().map(|proof| proof.approver.as_str()).collect();
     assert_eq!(names, ["cid", "bob"]);

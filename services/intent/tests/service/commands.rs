@@ -7,7 +7,7 @@ use db::outbox;
 use tokio::process::Command;
 use tonic::Status;
 
-use crate::support::execution::Fate;
+use crate::support::execution::NextCall;
 use crate::support::{PATIENCE, config, stack};
 
 async fn intent(file: &Path, arguments: &[&str]) -> Output {
@@ -21,7 +21,7 @@ async fn an_operator_finds_a_parked_message_and_sets_it_going() {
     let dir = testkit::scratch_dir();
     let file = dir.path().join("intent.toml");
     std::fs::write(&file, config(stack.database.url(), &stack.execution.url(), "")).unwrap();
-    stack.execution.next(Fate::Refuse(Status::invalid_argument("unknown wallet")));
+    stack.execution.next(NextCall::Refuse(Status::invalid_argument("unknown wallet")));
     let withdrawal = stack.approved("order-1").await;
     let parked = testkit::wait_for_value("the parked message", PATIENCE, || async {
         outbox::parked(&stack.pool, 1).await.unwrap().pop()
@@ -32,8 +32,7 @@ async fn an_operator_finds_a_parked_message_and_sets_it_going() {
     assert!(text.contains(&withdrawal.id) && text.contains("unknown wallet"), "{text}");
     let message = parked.message_id.to_string();
     assert!(intent(&file, &["outbox-requeue", &message]).await.status.success());
-    let told = || async { stack.execution.enqueued().len() == 1 };
-    testkit::wait_for("execution to be told", PATIENCE, told).await;
+    stack.handed_over(1).await;
     let again = intent(&file, &["outbox-requeue", &message]).await;
     assert_eq!(again.status.code(), Some(1));
     assert!(String::from_utf8(again.stderr).unwrap().contains("no parked message"));

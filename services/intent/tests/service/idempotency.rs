@@ -5,15 +5,15 @@ use proto::intent::v1 as pb;
 use tonic::Code;
 use types::UserId;
 
-use crate::support::{Answer, HOT_WALLET, create, create_for, entry, fields, reason, stack};
+use crate::support::{HOT_WALLET, RpcResult, create, create_for, entry, fields, reason, stack};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_identical_calls_at_once_make_one_request() {
     let stack = stack().await;
-    let answers = join_all((0..20).map(|_| stack.create(create("order-1")))).await;
-    let first = answers[0].as_ref().unwrap();
-    for answer in &answers {
-        assert_eq!(answer.as_ref().unwrap(), first);
+    let results = join_all((0..20).map(|_| stack.create(create("order-1")))).await;
+    let first = results[0].as_ref().unwrap();
+    for result in &results {
+        assert_eq!(result.as_ref().unwrap(), first);
     }
     assert_eq!(stack.count("SELECT count(*) FROM withdrawal_requests").await, 1);
     assert_eq!(stack.count("SELECT count(*) FROM transitions").await, 1);
@@ -26,8 +26,8 @@ async fn a_replay_is_not_counted_against_the_limit_it_filled() {
     let stack = stack().await;
     crate::limits::put(&stack, pb::LimitScope::User, "12.5", 3600).await;
     crate::limits::put(&stack, pb::LimitScope::Asset, "12.5", 3600).await;
-    let answers = join_all((0..20).map(|_| stack.create(create("order-1")))).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let results = join_all((0..20).map(|_| stack.create(create("order-1")))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
     let refused = stack.create(create("order-2")).await.unwrap_err();
     assert_eq!(reason(&refused), "LIMIT_EXCEEDED");
 }
@@ -70,13 +70,13 @@ async fn what_is_no_key_is_refused_as_such_and_disturbs_nobody_beside_it() {
     let imported = format!("import:{}", UserId::new());
     let bad = ["", "a\0b", " order-1", imported.as_str()];
     let calls = bad.iter().map(|key| create(key)).chain((0..8).map(|n| create(&format!("order-{n}"))));
-    let answers = join_all(calls.map(|call| stack.create(call))).await;
-    for (key, answer) in bad.iter().zip(&answers) {
-        let refused = answer.as_ref().unwrap_err();
+    let results = join_all(calls.map(|call| stack.create(call))).await;
+    for (key, result) in bad.iter().zip(&results) {
+        let refused = result.as_ref().unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{key:?}: {refused}");
         assert_eq!(fields(refused), ["idempotency_key"], "{key:?}");
     }
-    assert!(answers[bad.len()..].iter().all(Result::is_ok), "{answers:?}");
+    assert!(results[bad.len()..].iter().all(Result::is_ok), "{results:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,10 +87,10 @@ async fn parallel_calls_with_two_payloads_agree_on_one() {
         request.memo = format!("memo {}", n % 2);
         stack.create(request)
     });
-    let answers = join_all(calls).await;
-    let (good, bad): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    let results = join_all(calls).await;
+    let (good, bad): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     assert_eq!((good.len(), bad.len()), (10, 10));
-    assert!(bad.iter().all(|answer| answer.as_ref().unwrap_err().code() == Code::AlreadyExists));
+    assert!(bad.iter().all(|result| result.as_ref().unwrap_err().code() == Code::AlreadyExists));
     assert_eq!(stack.count("SELECT count(*) FROM withdrawal_requests").await, 1);
 }
 
@@ -146,12 +146,12 @@ async fn a_lost_connection_is_mended_by_calling_again_with_the_key() {
         let request = create_for(&format!("order-{round}"), UserId::new(), "1");
         let (first, ()) = tokio::join!(stack.create(request.clone()), stack.database.cut_sessions());
         // Whatever the first call knew, repeating it until it is answered gives one request.
-        let insist = |mut answer: Answer<pb::Withdrawal>| async {
-            while let Err(status) = &answer {
+        let insist = |mut result: RpcResult<pb::Withdrawal>| async {
+            while let Err(status) = &result {
                 assert!(matches!(status.code(), Code::Unavailable | Code::Aborted), "{status}");
-                answer = stack.create(request.clone()).await;
+                result = stack.create(request.clone()).await;
             }
-            answer.unwrap()
+            result.unwrap()
         };
         let stored = insist(first).await;
         assert_eq!(insist(stack.create(request.clone()).await).await.id, stored.id);

@@ -6,7 +6,7 @@ use proto::intent::v1 as pb;
 use tonic::{Code, Status};
 use types::{UserId, WithdrawalId};
 
-use crate::support::execution::Fate;
+use crate::support::execution::NextCall;
 use crate::support::{
     HASH, HOT_WALLET, OTHER_HASH, WALLET, completed, create, fields, queued, reason, stack,
 };
@@ -31,16 +31,16 @@ async fn an_imported_payment_is_queued_told_to_execution_and_watched_to_its_end(
     // Another system's ids are of any version.
     let request = import("9a1b2c3d-0000-4000-8000-123456789abc");
     let calls = (0..5).map(|_| async { stack.intent("ops").import_withdrawal(request.clone()).await });
-    let answers = join_all(calls).await;
+    let results = join_all(calls).await;
     let stored: Vec<_> =
-        answers.into_iter().map(|answer| answer.unwrap().into_inner().withdrawal.unwrap()).collect();
+        results.into_iter().map(|result| result.unwrap().into_inner().withdrawal.unwrap()).collect();
     assert!(stored.iter().all(|withdrawal| withdrawal == &stored[0]));
     let withdrawal = &stored[0];
     assert_eq!(withdrawal.status(), pb::WithdrawalStatus::Queued);
     assert_eq!((withdrawal.created_at, withdrawal.required_approvals), (request.created_at, 0));
     assert_eq!(withdrawal.final_tx_hash, "", "not final yet");
-    let told = || async { stack.execution.imported().len() == 1 && stack.outbox().await == 0 };
-    testkit::wait_for("execution to be told once", crate::support::PATIENCE, told).await;
+    let sent = || async { stack.execution.imported().len() == 1 && stack.outbox().await == 0 };
+    testkit::wait_for("execution to receive it once", crate::support::PATIENCE, sent).await;
     let message = stack.execution.imported().remove(0);
     assert_eq!(message.withdrawal_id, request.id);
     assert_eq!((message.amount_raw.as_str(), message.tx_hash.as_str()), ("100000000000000000000", HASH));
@@ -128,7 +128,7 @@ async fn what_execution_would_refuse_for_ever_is_refused_when_it_is_imported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_that_execution_refuses_all_the_same_says_so_until_it_is_taken() {
     let stack = stack().await;
-    stack.execution.next(Fate::Refuse(Status::invalid_argument("the wallet only watches")));
+    stack.execution.next(NextCall::Refuse(Status::invalid_argument("the wallet only watches")));
     let id = WithdrawalId::new().to_string();
     stack.intent("ops").import_withdrawal(import(&id)).await.unwrap();
     let shown = || async { stack.get(&id).await.blocked_reason.contains("the wallet only watches") };

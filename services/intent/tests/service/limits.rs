@@ -29,12 +29,12 @@ async fn forty_calls_at_once_never_exceed_a_limit() {
     put(&stack, pb::LimitScope::Asset, "100", 86400).await;
     let users: Vec<UserId> = (0..8).map(|_| UserId::new()).collect();
     let calls = (0..40).map(|n| stack.create(create_for(&format!("order-{n}"), users[n % 8], "1")));
-    let answers = join_all(calls).await;
-    for refused in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+    let results = join_all(calls).await;
+    for refused in results.iter().filter_map(|result| result.as_ref().err()) {
         assert_eq!((refused.code(), reason(refused).as_str()), (Code::FailedPrecondition, "LIMIT_EXCEEDED"));
     }
     // All of it was used, and nothing more.
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 10);
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 10);
     let most =
         "SELECT max(n) FROM (SELECT count(*) AS n FROM withdrawal_requests GROUP BY user_id) AS per_user";
     assert!(stack.count(most).await <= 3);
@@ -119,13 +119,13 @@ async fn check_sums(tx: &mut sqlx::PgConnection, user: UserId) {
                 max,
                 decimals: types::Decimals::new(18).unwrap(),
             };
-            let whose = limit.whose(user);
-            let room = intent::limit::repo::room_in(tx, &[whose]).await.unwrap();
-            let used = every_request(tx, whose.user, seconds).await;
+            let applied = limit.for_user(user);
+            let headroom = intent::limit::repo::headroom_in(tx, &[applied]).await.unwrap();
+            let used = every_request(tx, applied.user, seconds).await;
             let left = max.checked_sub(used).unwrap();
             let more = left.checked_add(types::RawAmount::from(1_u64)).unwrap();
             assert!(
-                room.holds(&whose, left) && !room.holds(&whose, more),
+                headroom.fits(&applied, left) && !headroom.fits(&applied, more),
                 "{scope} within {seconds} s: {used}"
             );
             seen.insert(used);

@@ -4,7 +4,7 @@ use proto::intent::v1 as pb;
 use proto::intent::v1::WithdrawalStatus;
 use types::UserId;
 
-use crate::support::{HOT_WALLET, Stack, create, create_for, fields, stack};
+use crate::support::{HOT_WALLET, LONG_HISTORY, Stack, create, create_for, fields, stack};
 
 async fn page(stack: &Stack, request: pb::ListWithdrawalsRequest) -> (Vec<String>, String) {
     let page = stack.intent("ops").list_withdrawals(request).await.unwrap().into_inner();
@@ -115,18 +115,7 @@ async fn rare_ones_are_found_by_an_index_however_long_the_history_is() {
     rare.asset = "BNB".to_owned();
     let rare = stack.create(rare).await.unwrap();
     stack.cancel("alice", &rare.id).await.unwrap();
-    sqlx::raw_sql(
-        "INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, decimals, \
-         destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at, \
-         updated_at, approved_at, queued_at, finished_at, final_tx_hash, final_block) \
-         SELECT gen_random_uuid(), 'request', 'k' || n, sha256('x'), gen_random_uuid(), 'bsc', 'USDT', 5, 18, '0x' || n, '', 1, \
-         '{}', 'alice', 1, 'completed', 1, at, at, at, at, at, '0x1', 1 \
-         FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() + n * interval '1 s' AS at) AS time; \
-         ANALYZE withdrawal_requests",
-    )
-    .execute(&stack.pool)
-    .await
-    .unwrap();
+    sqlx::raw_sql(LONG_HISTORY).execute(&stack.pool).await.unwrap();
     let filters: [(&str, Narrow); 3] = [
         ("withdrawal_requests_by_destination", |r| {
             r.destination = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAe1".to_lowercase()

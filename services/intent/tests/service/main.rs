@@ -13,6 +13,7 @@ mod progress;
 mod relay;
 mod renewal;
 mod requester;
+mod statements;
 mod support;
 mod validation;
 mod watch;

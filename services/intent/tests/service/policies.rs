@@ -40,7 +40,7 @@ async fn the_amount_decides_how_many_must_approve() {
         let withdrawal = stack.create(create_for(&n.to_string(), UserId::new(), amount)).await.unwrap();
         assert_eq!(withdrawal.required_approvals, required, "{amount}");
     }
-    // A new policy holds for new requests; those made before keep what they were told.
+    // A new policy applies to new requests; earlier ones keep their number of approvals.
     put(&stack, &[("0", 2)], &["ann", "bob"]).await.unwrap();
     let small = stack.create(create_for("small", UserId::new(), "1")).await.unwrap();
     assert_eq!(small.required_approvals, 2);

@@ -1,4 +1,4 @@
-//! Word of progress: late, twice, out of order, contradictory.
+//! Reports of progress: late, twice, out of order, contradictory.
 
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
@@ -34,8 +34,8 @@ async fn a_withdrawal_goes_its_way_and_replays_change_nothing() {
     stack.report(&withdrawal.id, now + TimeDelta::seconds(1), unblocked).await.unwrap();
     assert_eq!(stack.get(&withdrawal.id).await.blocked_reason, "");
     join_all((0..10).map(|_| stack.report(&withdrawal.id, now, completed(HASH)))).await.into_iter().for_each(
-        |answer| {
-            answer.unwrap();
+        |result| {
+            result.unwrap();
         },
     );
     let paid = stack.get(&withdrawal.id).await;

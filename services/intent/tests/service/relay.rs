@@ -1,4 +1,4 @@
-//! What execution is told, through everything that can go wrong on the way.
+//! Messages to execution, and everything that can go wrong on the way.
 
 use chrono::Utc;
 use db::outbox;
@@ -8,19 +8,14 @@ use proto::intent::v1 as pb;
 use tonic::Status;
 use types::{Payment, PaymentDigest, approval_message};
 
-use crate::support::execution::Fate;
+use crate::support::execution::NextCall;
 use crate::support::{PATIENCE, Stack, config, queued, signing_key, stack};
-
-async fn told(stack: &Stack, times: usize) {
-    let done = || async { stack.execution.enqueued().len() == times && stack.outbox().await == 0 };
-    testkit::wait_for("execution to be told", PATIENCE, done).await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn execution_gets_the_payment_with_signatures_that_anybody_can_check() {
     let stack = stack().await;
     let withdrawal = stack.approved("order-1").await;
-    told(&stack, 1).await;
+    stack.handed_over(1).await;
     let message = stack.execution.enqueued().remove(0);
     assert_eq!(
         (message.withdrawal_id.as_str(), message.requested_by.as_str()),
@@ -46,19 +41,19 @@ async fn execution_gets_the_payment_with_signatures_that_anybody_can_check() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_reply_and_an_outage_mean_the_same_message_again() {
     let stack = stack().await;
-    stack.execution.next(Fate::Refuse(Status::unavailable("starting")));
-    stack.execution.next(Fate::LoseReply);
-    stack.execution.next(Fate::Refuse(Status::internal("bug")));
+    stack.execution.next(NextCall::Refuse(Status::unavailable("starting")));
+    stack.execution.next(NextCall::LoseReply);
+    stack.execution.next(NextCall::Refuse(Status::internal("bug")));
     stack.approved("order-1").await;
-    told(&stack, 2).await;
-    let told = stack.execution.enqueued();
-    assert_eq!(told[0], told[1]);
+    stack.handed_over(2).await;
+    let received = stack.execution.enqueued();
+    assert_eq!(received[0], received[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_execution_refuses_is_parked_in_sight_and_can_be_set_going_again() {
     let stack = stack().await;
-    stack.execution.next(Fate::Refuse(Status::failed_precondition("no such chain")));
+    stack.execution.next(NextCall::Refuse(Status::failed_precondition("no such chain")));
     let withdrawal = stack.approved("order-1").await;
     let parked = testkit::wait_for_value("the parked message", PATIENCE, || async {
         outbox::parked(&stack.pool, 10).await.unwrap().pop()
@@ -76,14 +71,14 @@ async fn what_execution_refuses_is_parked_in_sight_and_can_be_set_going_again() 
     stack.approved("order-2").await;
     let second = || async { stack.execution.enqueued().len() == 1 };
     testkit::wait_for("the other message", PATIENCE, second).await;
-    // Refused once more in the same words: said once.
-    stack.execution.next(Fate::Refuse(Status::failed_precondition("no such chain")));
+    // The same refusal again is recorded once.
+    stack.execution.next(NextCall::Refuse(Status::failed_precondition("no such chain")));
     assert!(outbox::requeue_parked(&stack.pool, parked.message_id).await.unwrap());
     let again = || async { !outbox::parked(&stack.pool, 10).await.unwrap().is_empty() };
     testkit::wait_for("the second refusal", PATIENCE, again).await;
     assert_eq!(stack.transitions(&withdrawal.id).await.len(), history.len());
     assert_eq!(outbox::requeue_all_parked(&stack.pool).await.unwrap(), 1);
-    told(&stack, 2).await;
+    stack.handed_over(2).await;
     stack.report(&withdrawal.id, Utc::now(), queued()).await.unwrap();
     let shown = stack.get(&withdrawal.id).await;
     assert_eq!((shown.status(), shown.blocked_reason.as_str()), (pb::WithdrawalStatus::Queued, ""));
@@ -92,14 +87,14 @@ async fn what_execution_refuses_is_parked_in_sight_and_can_be_set_going_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_wait_for_a_service_that_stopped_right_after_the_quorum() {
     let stack = stack().await;
-    stack.execution.next(Fate::Refuse(Status::unavailable("away")));
+    stack.execution.next(NextCall::Refuse(Status::unavailable("away")));
     stack.approved("order-1").await;
     let Stack { database, pool, execution, running } = stack;
     running.stop().await.unwrap();
     let text = config(database.url(), &execution.url(), "");
     let running = service::launch::<Intent>(&text).await.unwrap();
     let stack = Stack { database, pool, execution, running };
-    told(&stack, 1).await;
+    stack.handed_over(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +105,7 @@ async fn two_relays_do_not_tell_the_same_thing_twice() {
     for n in 0..10 {
         stack.approved(&format!("order-{n}")).await;
     }
-    told(&stack, 10).await;
+    stack.handed_over(10).await;
     let mut ids: Vec<_> =
         stack.execution.enqueued().into_iter().map(|message| message.withdrawal_id).collect();
     ids.sort();

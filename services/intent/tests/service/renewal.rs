@@ -1,4 +1,4 @@
-//! Approvals that expire after the quorum: who may renew them, what execution hears, and what must not happen meanwhile.
+//! Approvals that expire after the quorum: who may renew them, what execution receives, and what must not happen meanwhile.
 
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
@@ -6,7 +6,7 @@ use proto::intent::v1 as pb;
 use proto::intent::v1::record_progress_request::Progress;
 use tonic::{Code, Status};
 
-use crate::support::execution::Fate;
+use crate::support::execution::NextCall;
 use crate::support::{PATIENCE, Stack, consent, create, expiry, queued, reason, stack};
 
 /// Everything that was approved so far has expired.
@@ -18,8 +18,7 @@ async fn expire(stack: &Stack) {
 /// A request that execution holds and cannot have signed.
 async fn blocked(stack: &Stack, key: &str) -> pb::Withdrawal {
     let withdrawal = stack.approved(key).await;
-    let told = || async { stack.execution.enqueued().iter().any(|told| told.withdrawal_id == withdrawal.id) };
-    testkit::wait_for("execution to be told", PATIENCE, told).await;
+    stack.handed_over(1).await;
     stack.report(&withdrawal.id, Utc::now(), queued()).await.unwrap();
     let reason = "its approvals have expired and must be renewed".to_owned();
     stack.report(&withdrawal.id, Utc::now(), Progress::Blocked(pb::Blocked { reason })).await.unwrap();
@@ -89,8 +88,7 @@ async fn a_quorum_that_holds_takes_no_further_approvals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_obey_the_same_rules_as_approvals() {
     let stack = stack().await;
-    let own = stack.intent("bob").create_withdrawal(create("own")).await.unwrap();
-    let own = own.into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", create("own")).await.unwrap();
     for name in ["ann", "cid"] {
         stack.approve(&own, name).await.unwrap();
     }
@@ -114,16 +112,16 @@ async fn renewals_obey_the_same_rules_as_approvals() {
 async fn renewals_at_the_same_moment_and_lost_replies_make_one_set() {
     let stack = stack().await;
     let withdrawal = blocked(&stack, "order-1").await;
-    stack.execution.next(Fate::Refuse(Status::unavailable("away")));
-    stack.execution.next(Fate::LoseReply);
+    stack.execution.next(NextCall::Refuse(Status::unavailable("away")));
+    stack.execution.next(NextCall::LoseReply);
     let yes = consent(&withdrawal, "ann", expiry());
     let calls = (0..5).map(|_| stack.send_consent("ann", yes.clone()));
     let (same, other) = futures::join!(join_all(calls), stack.approve(&withdrawal, "cid"));
     assert!(same.iter().all(Result::is_ok) && other.is_ok(), "{same:?} {other:?}");
     renewed(&stack, 2).await;
-    let told = stack.execution.renewed();
-    assert_eq!(told[0], told[1], "the same message again");
-    assert!(told[0].revision > 0 && told[0].approvals.len() == 2);
+    let received = stack.execution.renewed();
+    assert_eq!(received[0], received[1], "the same message again");
+    assert!(received[0].revision > 0 && received[0].approvals.len() == 2);
     // Expired once more: the next set has a higher revision.
     expire(&stack).await;
     for name in ["ann", "cid"] {
@@ -131,5 +129,5 @@ async fn renewals_at_the_same_moment_and_lost_replies_make_one_set() {
         stack.send_consent(name, later).await.unwrap();
     }
     renewed(&stack, 3).await;
-    assert!(stack.execution.renewed()[2].revision > told[0].revision);
+    assert!(stack.execution.renewed()[2].revision > received[0].revision);
 }

@@ -1,9 +1,9 @@
-//! Who asked: the key that called, and whom it acted for. Neither may approve.
+//! The requester: the key that called, and the person it acted for. Neither may approve.
 
 use proto::intent::v1 as pb;
 use tonic::Code;
 
-use crate::support::{PATIENCE, config, create, fields, reason, stack, stack_with};
+use crate::support::{config, create, fields, reason, stack, stack_with};
 
 fn on_behalf_of(name: &str, key: &str) -> pb::CreateWithdrawalRequest {
     pb::CreateWithdrawalRequest { on_behalf_of: name.to_owned(), ..create(key) }
@@ -22,13 +22,11 @@ async fn the_key_is_the_requester_and_whom_it_names_cannot_approve_either() {
     for name in ["bob", "cid"] {
         stack.approve(&withdrawal, name).await.unwrap();
     }
-    let told = || async { !stack.execution.enqueued().is_empty() };
-    testkit::wait_for("execution to be told", PATIENCE, told).await;
+    stack.handed_over(1).await;
     let message = stack.execution.enqueued().remove(0);
     assert_eq!((message.requested_by.as_str(), message.on_behalf_of.as_str()), ("alice", "ann"));
     // Naming somebody else does not make one's own key an approver: bob's key asks for cid, and bob is refused too.
-    let own = stack.intent("bob").create_withdrawal(on_behalf_of("cid", "order-2")).await.unwrap();
-    let own = own.into_inner().withdrawal.unwrap();
+    let own = stack.create_as("bob", on_behalf_of("cid", "order-2")).await.unwrap();
     for name in ["bob", "cid"] {
         assert_eq!(reason(&stack.approve(&own, name).await.unwrap_err()), "APPROVER_IS_REQUESTER", "{name}");
     }

@@ -4,22 +4,18 @@ use std::time::{Duration, Instant};
 
 use sqlx::PgPool;
 
-use super::{Break, Entry, Head, Verifier, repo};
+use super::{AuditEntry, Break, Draft, Head, Verifier, repo};
 
-/// Rows read at a time while verifying.
 const CHUNK: u32 = 2_000;
-/// How long one check goes on before it leaves the rest to the next: well within the time a caller waits for an answer.
+/// How long one check runs before it leaves the rest to the next call: well within a caller's deadline.
 const BUDGET: Duration = Duration::from_secs(5);
 
-/// Why the log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The database did not answer.
     #[error("the audit log cannot be read")]
     Database(#[from] sqlx::Error),
 }
 
-/// What to check.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
     /// The row after which the check begins; it was checked before.
@@ -30,52 +26,52 @@ pub struct Check {
     pub max_entries: Option<u32>,
 }
 
-/// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Rows that held.
     pub entries: u64,
     /// The first thing that does not fit.
     pub problem: Option<Break>,
     /// The last row that was checked, if there are more.
     pub next: Option<Head>,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// Reads the log.
+/// Appends one decision in a transaction of its own.
+pub(crate) async fn append(pool: &PgPool, draft: Draft) -> Result<(), sqlx::Error> {
+    let mut tx = db::begin(pool).await?;
+    repo::append_in(&mut tx, draft).await?;
+    tx.commit().await
+}
+
 #[derive(Debug, Clone)]
 pub struct Audit {
     pool: PgPool,
 }
 
 impl Audit {
-    /// Over the signer's database.
     pub fn new(pool: PgPool) -> Self {
         Self { pool }
     }
 
     /// Entries after `after`, oldest first.
-    pub async fn list(&self, after: u64, limit: u32) -> Result<Vec<Entry>, AuditError> {
+    pub async fn list(&self, after: u64, limit: u32) -> Result<Vec<AuditEntry>, AuditError> {
         let mut connection = self.pool.acquire().await?;
         Ok(repo::page(&mut connection, after, limit).await?)
     }
 
-    /// The newest place.
     pub async fn head(&self) -> Result<Head, AuditError> {
-        Ok(repo::head(&self.pool).await?)
+        Ok(repo::head_in(&mut *self.pool.acquire().await?).await?)
     }
 
     /// Recomputes the chain in one snapshot, and compares it with the signing records and a noted head.
     pub async fn verify(&self, check: Check) -> Result<Report, AuditError> {
         let started = Instant::now();
-        let mut tx = db::begin(&self.pool).await?;
-        sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut *tx).await?;
+        let mut tx = repo::begin_snapshot(&self.pool).await?;
         let stored = repo::head_in(&mut tx).await?;
         let mut verifier = Verifier::after(check.after, check.anchor);
         let checked = |verifier: &Verifier| verifier.head().sequence - check.after.sequence;
         let (written, begin) = (stored.sequence, check.after.sequence);
-        // What was there when the caller saw it is gone.
+        // The log ends before the row that the caller has seen: its tail was cut off.
         let cut = Break::Tail { expected: begin, found: written };
         let (mut problem, mut next) = ((written < begin).then_some(cut), None);
         while problem.is_none() && next.is_none() {
@@ -90,7 +86,7 @@ impl Audit {
             }
             if problem.is_none() {
                 let range = repo::Range {
-                    // Whatever names an entry that cannot be belongs to the first part or to the last.
+                    // The first and the last part are open, so that they also find records with an impossible sequence.
                     after: (first != Head::GENESIS).then_some(first.sequence),
                     to: (!at_end).then_some(verifier.head().sequence),
                 };

@@ -1,5 +1,5 @@
-//! The audit log: every decision of the signer as a row that carries the hash of the row before it. Owns appending
-//! and the check of what is stored; the chain itself is `types::audit`, so that exported rows are checked by the same code.
+//! The audit log: every decision of the signer is a row that carries the hash of the row before it. Owns appending
+//! and the check of what is stored; the hash chain itself is `types::audit`, so that exported rows are checked by the same code.
 //! Never edits or removes a row.
 //!
 //! Invariant: changing, removing or reordering any row changes every later hash; cutting the tail is found by
@@ -8,11 +8,11 @@
 mod app;
 mod repo;
 
+pub(crate) use app::append;
 pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use repo::{append_in, lock_head_in};
-pub use types::audit::{Break, Decision, Draft, Entry, Hash, Head, Verifier, verify};
+pub use types::audit::{Break, Decision, Draft, Entry as AuditEntry, Hash, Head, Verifier, verify};
 
-/// A decision to be written down, with its particulars.
 pub(crate) fn draft(
     caller: &str,
     action: &'static str,

@@ -1,70 +1,64 @@
 //! Rows of the audit log. Moving the single head row gives every decision of the signer, on every replica, one order.
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgPool, Row};
+use sqlx::{PgConnection, PgPool, Postgres, Row, Transaction};
 
-use super::{Draft, Entry, Hash, Head};
+use super::{AuditEntry, Draft, Hash, Head};
 
-const INSERT: &str = include_str!("../../queries/audit_insert.sql");
-const PAGE: &str = "SELECT sequence, at, caller, action, decision, reason, detail, previous_hash, hash \
-                    FROM audit_log WHERE sequence > $1 ORDER BY sequence LIMIT $2";
-
-/// Locks the head until the transaction ends and tells the database's time. Whoever holds this lock decides alone.
+/// Locks the head until the transaction ends and returns the database's time. Whoever holds this lock is the only one to decide.
 pub(crate) async fn lock_head_in(
     connection: &mut PgConnection,
 ) -> Result<(Head, DateTime<Utc>), sqlx::Error> {
-    // A waiter's row is computed again once the lock is granted, clock included: times never run backwards.
+    // PostgreSQL computes the row again once the lock is granted, clock included, so times never run backwards.
     let row = sqlx::query("SELECT sequence, hash, clock_timestamp() AS at FROM audit_head FOR UPDATE")
         .fetch_one(connection)
         .await?;
     Ok((head_of(&row)?, row.try_get("at")?))
 }
 
-/// Appends drafts in a transaction of the caller.
-pub(crate) async fn append_in(connection: &mut PgConnection, drafts: Vec<Draft>) -> Result<(), sqlx::Error> {
+/// Appends a decision in a transaction of the caller.
+pub(crate) async fn append_in(connection: &mut PgConnection, draft: Draft) -> Result<(), sqlx::Error> {
     let (mut head, at) = lock_head_in(&mut *connection).await?;
-    let entries: Vec<Entry> = drafts.into_iter().map(|draft| head.append(at, draft)).collect();
-    insert_in(connection, &entries, head).await
-}
-
-/// Writes entries that were appended to the locked head, and the head itself.
-async fn insert_in(connection: &mut PgConnection, entries: &[Entry], head: Head) -> Result<(), sqlx::Error> {
-    let sequences: Vec<i64> = entries.iter().map(|entry| signed(entry.sequence)).collect();
-    let times: Vec<DateTime<Utc>> = entries.iter().map(|entry| entry.at).collect();
-    let text = |field: fn(&Entry) -> &str| entries.iter().map(field).collect::<Vec<&str>>();
-    let previous: Vec<&[u8]> = entries.iter().map(|entry| entry.previous_hash.0.as_slice()).collect();
-    let hashes: Vec<&[u8]> = entries.iter().map(|entry| entry.hash.0.as_slice()).collect();
-    sqlx::query(INSERT)
-        .bind(sequences)
-        .bind(times)
-        .bind(text(|entry| &entry.caller))
-        .bind(text(|entry| &entry.action))
-        .bind(text(|entry| &entry.decision))
-        .bind(text(|entry| &entry.reason))
-        .bind(text(|entry| &entry.detail))
-        .bind(previous)
-        .bind(hashes)
-        .bind(signed(head.sequence))
-        .bind(head.hash.0.as_slice())
+    let entry = head.append(at, draft);
+    sqlx::query(include_str!("../../queries/audit_insert.sql"))
+        .bind(signed(entry.sequence))
+        .bind(entry.at)
+        .bind(&entry.caller)
+        .bind(&entry.action)
+        .bind(&entry.decision)
+        .bind(&entry.reason)
+        .bind(&entry.detail)
+        .bind(entry.previous_hash.0.as_slice())
+        .bind(entry.hash.0.as_slice())
         .execute(connection)
         .await?;
     Ok(())
+}
+
+/// A transaction in which every statement sees the same rows, and which writes nothing.
+pub(super) async fn begin_snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let mut tx = db::begin(pool).await?;
+    sqlx::query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut *tx).await?;
+    Ok(tx)
 }
 
 pub(super) async fn page(
     connection: &mut PgConnection,
     after: u64,
     limit: u32,
-) -> Result<Vec<Entry>, sqlx::Error> {
-    let rows = sqlx::query(PAGE).bind(signed(after)).bind(i64::from(limit)).fetch_all(connection).await?;
+) -> Result<Vec<AuditEntry>, sqlx::Error> {
+    let rows = sqlx::query(
+        "SELECT sequence, at, caller, action, decision, reason, detail, previous_hash, hash \
+         FROM audit_log WHERE sequence > $1 ORDER BY sequence LIMIT $2",
+    )
+    .bind(signed(after))
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
     rows.iter().map(entry_of).collect()
 }
 
-/// The head as it stands, without a lock.
-pub(super) async fn head(pool: &PgPool) -> Result<Head, sqlx::Error> {
-    head_of(&sqlx::query("SELECT sequence, hash FROM audit_head").fetch_one(pool).await?)
-}
-
+/// The head, without a lock.
 pub(super) async fn head_in(connection: &mut PgConnection) -> Result<Head, sqlx::Error> {
     head_of(&sqlx::query("SELECT sequence, hash FROM audit_head").fetch_one(connection).await?)
 }
@@ -89,8 +83,8 @@ pub(super) async fn stray_record(
     row.map(|row| Ok((row.try_get("idempotency_key")?, unsigned(row.try_get("audit_sequence")?)))).transpose()
 }
 
-fn entry_of(row: &sqlx::postgres::PgRow) -> Result<Entry, sqlx::Error> {
-    Ok(Entry {
+fn entry_of(row: &sqlx::postgres::PgRow) -> Result<AuditEntry, sqlx::Error> {
+    Ok(AuditEntry {
         sequence: unsigned(row.try_get("sequence")?),
         at: row.try_get("at")?,
         caller: row.try_get("caller")?,

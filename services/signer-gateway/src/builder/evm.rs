@@ -1,122 +1,160 @@
-//! EVM transactions: EIP-1559 and legacy with replay protection (EIP-155). Owns their layout and their sanity
-//! rules; knows nothing of payments or limits.
+//! EVM transactions: EIP-1559 and legacy with replay protection (EIP-155). Owns their layout, their limits and their addresses;
+//! knows nothing of payments.
 
 use alloy::consensus::{SignableTransaction, TxEip1559, TxLegacy};
 use alloy::eips::eip2718::Encodable2718;
 use alloy_primitives::{Bytes, Signature, TxKind, U256};
-use types::{Address, AddressFormat, RawAmount, TxHash};
+use chrono::{DateTime, Utc};
+use payment::{Action, AssetRef, Binding, ContractCall, GasFee, Price, Transfer};
+use serde_json::Value;
+use service::config::Reader;
+use types::{Address, AddressFormat, ChainName, TxHash};
 
-use super::{Action, BuildError, Signed, positive, token_transfer_call};
-use crate::keys::RecoverableSignature;
+use super::{
+    Body, BuildError, ChainSettings, Family, Numbers, Parameters, Signed, Unsigned, address_body, of_format,
+    positive, token_transfer_call,
+};
+use crate::guard::{Bid, Slot};
+use crate::keys::{RecoverableSignature, Scheme};
+use crate::policy::{Outcome, Refusal, Rule};
 
-/// What no transaction undercuts.
+/// The gas of a plain transfer. No transaction needs less.
 const MIN_GAS: u64 = 21_000;
 /// More than any block of a known chain holds; keeps cost arithmetic far from overflow.
 const MAX_GAS: u64 = 1_000_000_000;
 
-/// Price of a unit of gas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EvmFee {
-    /// One price.
-    Legacy {
-        /// Wei per unit.
-        gas_price: u128,
-    },
-    /// Base fee and tip.
-    Eip1559 {
-        /// Most wei per unit.
-        max_fee: u128,
-        /// Tip in wei per unit.
-        max_priority_fee: u128,
-    },
-}
+#[derive(Debug)]
+pub(super) struct Evm;
 
-impl EvmFee {
-    /// The most a unit of gas can cost.
-    pub fn ceiling(&self) -> u128 {
-        match *self {
-            Self::Legacy { gas_price } => gas_price,
-            Self::Eip1559 { max_fee, .. } => max_fee,
+impl Family for Evm {
+    fn scheme(&self) -> Scheme {
+        Scheme { coin: 60, address: |key| Address::from_body(AddressFormat::Evm, address_body(key)) }
+    }
+
+    fn read_settings(&self, section: &Reader) -> ChainSettings {
+        let network_id = section.opt::<u64>("chain_id");
+        if network_id.is_none() {
+            section.wrong("chain_id", "an EVM chain has a number");
+        }
+        ChainSettings { network_id, ..ChainSettings::default() }
+    }
+
+    fn owns(&self, parameters: &Parameters) -> bool {
+        numbers(parameters).is_some()
+    }
+
+    fn fields(&self) -> &'static [&'static str] {
+        &[
+            "evm.chain_id",
+            "evm.nonce",
+            "evm.gas_limit",
+            "evm.gas_price",
+            "evm.max_fee_per_gas",
+            "evm.max_priority_fee_per_gas",
+        ]
+    }
+
+    fn numbers(&self, parameters: &Parameters) -> Numbers {
+        let Some(EvmNumbers { chain_id, nonce, gas_limit, fee }) = numbers(parameters) else {
+            return Numbers::default();
+        };
+        let mut numbers: Vec<(&str, Value)> =
+            vec![("chain_id", chain_id.into()), ("nonce", nonce.into()), ("gas_limit", gas_limit.into())];
+        match fee {
+            GasFee::Legacy { gas_price } => numbers.push(("gas_price", gas_price.to_string().into())),
+            GasFee::Dynamic { max_fee, max_priority } => numbers.extend([
+                ("max_fee_per_gas", max_fee.to_string().into()),
+                ("max_priority_fee_per_gas", max_priority.to_string().into()),
+            ]),
+        }
+        Numbers(numbers)
+    }
+
+    fn check_network(&self, chain: &ChainName, settings: &ChainSettings, parameters: &Parameters) -> Outcome {
+        match (parameters.network_id, settings.network_id) {
+            (Some(given), Some(id)) if given == id => Ok("the chain number is this chain's"),
+            (given, id) => {
+                let (given, id) = (given.unwrap_or_default(), id.unwrap_or_default());
+                let detail = format!("{given} is not {id}, the number of {chain}");
+                Err(Refusal::of_field(Rule::Chain, "chain.chain_id", "evm.chain_id", detail))
+            }
         }
     }
 
-    /// What a block producer gets at most; nodes compare both numbers when replacing.
-    pub fn tip(&self) -> u128 {
-        match *self {
-            Self::Legacy { gas_price } => gas_price,
-            Self::Eip1559 { max_priority_fee, .. } => max_priority_fee,
+    fn check_time(&self, _: DateTime<Utc>, _: &Parameters) -> Outcome {
+        Ok("the parameters are of this chain")
+    }
+
+    fn build(&self, from: Address, action: &Action, parameters: &Parameters) -> Result<Unsigned, BuildError> {
+        let numbers = numbers(parameters).ok_or(BuildError::WrongKind { field: "parameters" })?;
+        check(&numbers)?;
+        let (to, value, input) = content(from, action)?;
+        let to = TxKind::Call(evm(to, "to")?.as_evm());
+        let EvmNumbers { chain_id, nonce, gas_limit, fee } = numbers;
+        let bid = Bid { ceiling: fee.ceiling(), tip: fee.tip(), gas_limit };
+        let (digest, body) = match fee {
+            GasFee::Legacy { gas_price } => {
+                let chain_id = Some(chain_id);
+                let tx = TxLegacy { chain_id, nonce, gas_price, gas_limit, to, value, input };
+                (tx.signature_hash(), EvmBody::Legacy(tx))
+            }
+            GasFee::Dynamic { max_fee, max_priority } => {
+                let tx = TxEip1559 {
+                    chain_id,
+                    nonce,
+                    gas_limit,
+                    max_fee_per_gas: max_fee,
+                    max_priority_fee_per_gas: max_priority,
+                    to,
+                    value,
+                    access_list: Default::default(),
+                    input,
+                };
+                (tx.signature_hash(), EvmBody::Eip1559(tx))
+            }
+        };
+        Ok(Unsigned {
+            slot: Slot::Nonce(nonce),
+            bid,
+            limit: fee.cost(gas_limit),
+            charged_bytes: 0,
+            opens_account: false,
+            digest: digest.0,
+            body: Box::new(body),
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct EvmNumbers {
+    chain_id: u64,
+    nonce: u64,
+    gas_limit: u64,
+    fee: GasFee,
+}
+
+fn numbers(parameters: &Parameters) -> Option<EvmNumbers> {
+    match (parameters.network_id, parameters.binding, parameters.price) {
+        (Some(chain_id), Binding::Nonce { nonce, .. }, Price::Gas { limit: gas_limit, fee }) => {
+            Some(EvmNumbers { chain_id, nonce, gas_limit, fee })
         }
+        _ => None,
     }
 }
 
-/// Numbers an EVM transaction needs beside its intent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EvmParameters {
-    /// EIP-155 chain number.
-    pub chain_id: u64,
-    /// The sender's nonce.
-    pub nonce: u64,
-    /// Gas limit.
-    pub gas_limit: u64,
-    /// Price.
-    pub fee: EvmFee,
-}
-
-impl EvmParameters {
-    pub(super) fn max_cost(&self) -> RawAmount {
-        RawAmount::from_u256(U256::from(self.fee.ceiling()).saturating_mul(U256::from(self.gas_limit)))
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EvmBody {
-    Legacy(TxLegacy),
-    Eip1559(TxEip1559),
-}
-
-pub(super) fn build(
-    from: Address,
-    action: &Action,
-    parameters: &EvmParameters,
-) -> Result<EvmBody, BuildError> {
-    check(parameters)?;
-    let (to, value, input) = content(from, action)?;
-    let to = TxKind::Call(evm(to, "to")?.as_evm());
-    let EvmParameters { chain_id, nonce, gas_limit, fee } = *parameters;
-    Ok(match fee {
-        EvmFee::Legacy { gas_price } => EvmBody::Legacy(TxLegacy {
-            chain_id: Some(chain_id),
-            nonce,
-            gas_price,
-            gas_limit,
-            to,
-            value,
-            input,
-        }),
-        EvmFee::Eip1559 { max_fee, max_priority_fee } => EvmBody::Eip1559(TxEip1559 {
-            chain_id,
-            nonce,
-            gas_limit,
-            max_fee_per_gas: max_fee,
-            max_priority_fee_per_gas: max_priority_fee,
-            to,
-            value,
-            access_list: Default::default(),
-            input,
-        }),
-    })
-}
-
+/// Receiver, value and call data.
 fn content(from: Address, action: &Action) -> Result<(Address, U256, Bytes), BuildError> {
     let from = evm(from, "from")?;
     match action {
-        Action::Transfer { to, amount } => Ok((*to, positive(*amount)?.as_u256(), Bytes::new())),
-        Action::TokenTransfer { contract, to, amount } => {
-            let to = evm(*to, "to")?;
-            Ok((*contract, U256::ZERO, token_transfer_call(to, positive(*amount)?).into()))
-        }
-        Action::Cancellation => Ok((from, U256::ZERO, Bytes::new())),
-        Action::ContractCall { contract, data } => {
+        Action::Pay(Transfer { asset, to, amount, .. }) => match asset {
+            AssetRef::Native => Ok((*to, positive(*amount)?.as_u256(), Bytes::new())),
+            AssetRef::Token(contract) => {
+                let call = token_transfer_call(evm(*to, "to")?, positive(*amount)?);
+                Ok((*contract, U256::ZERO, call.into()))
+            }
+        },
+        Action::Cancel { .. } => Ok((from, U256::ZERO, Bytes::new())),
+        Action::Call(ContractCall { contract, data, .. }) => {
             if data.len() < 4 {
                 return Err(BuildError::OutOfRange { field: "data", problem: "names no method" });
             }
@@ -125,52 +163,48 @@ fn content(from: Address, action: &Action) -> Result<(Address, U256, Bytes), Bui
     }
 }
 
-fn check(parameters: &EvmParameters) -> Result<(), BuildError> {
+fn check(numbers: &EvmNumbers) -> Result<(), BuildError> {
     let refuse = |field, problem| Err(BuildError::OutOfRange { field, problem });
-    if parameters.chain_id == 0 {
+    if numbers.chain_id == 0 {
         return refuse("chain_id", "must not be zero");
     }
     // EIP-2681 allows a little more; the database's integers do not, and no account gets there.
-    if parameters.nonce > i64::MAX as u64 {
+    if numbers.nonce > i64::MAX as u64 {
         return refuse("nonce", "is too large");
     }
-    if !(MIN_GAS..=MAX_GAS).contains(&parameters.gas_limit) {
+    if !(MIN_GAS..=MAX_GAS).contains(&numbers.gas_limit) {
         return refuse("gas_limit", "must lie between 21000 and 1000000000");
     }
-    match parameters.fee {
-        EvmFee::Legacy { gas_price: 0 } => refuse("gas_price", "must not be zero"),
-        EvmFee::Eip1559 { max_fee: 0, .. } => refuse("max_fee_per_gas", "must not be zero"),
-        EvmFee::Eip1559 { max_fee, max_priority_fee } if max_priority_fee > max_fee => {
+    match numbers.fee {
+        GasFee::Legacy { gas_price: 0 } => refuse("gas_price", "must not be zero"),
+        GasFee::Dynamic { max_fee: 0, .. } => refuse("max_fee_per_gas", "must not be zero"),
+        GasFee::Dynamic { max_fee, max_priority } if max_priority > max_fee => {
             refuse("max_priority_fee_per_gas", "is above max_fee_per_gas")
         }
-        EvmFee::Legacy { .. } | EvmFee::Eip1559 { .. } => Ok(()),
+        GasFee::Legacy { .. } | GasFee::Dynamic { .. } => Ok(()),
     }
 }
 
 fn evm(address: Address, field: &'static str) -> Result<Address, BuildError> {
-    match address.format() {
-        AddressFormat::Evm => Ok(address),
-        AddressFormat::Tron => Err(BuildError::WrongKind { field }),
-    }
+    of_format(address, AddressFormat::Evm, field)
 }
 
-impl EvmBody {
-    pub(super) fn digest(&self) -> [u8; 32] {
-        match self {
-            Self::Legacy(tx) => tx.signature_hash().0,
-            Self::Eip1559(tx) => tx.signature_hash().0,
-        }
-    }
+#[derive(Debug)]
+enum EvmBody {
+    Legacy(TxLegacy),
+    Eip1559(TxEip1559),
+}
 
-    pub(super) fn finish(self, signature: &RecoverableSignature) -> Signed {
+impl Body for EvmBody {
+    fn finish(&self, signature: &RecoverableSignature) -> Signed {
         let signature = Signature::from_bytes_and_parity(&signature.compact, signature.odd_y);
         let (raw, hash) = match self {
             Self::Legacy(tx) => {
-                let signed = tx.into_signed(signature);
+                let signed = tx.clone().into_signed(signature);
                 (signed.encoded_2718(), *signed.hash())
             }
             Self::Eip1559(tx) => {
-                let signed = tx.into_signed(signature);
+                let signed = tx.clone().into_signed(signature);
                 (signed.encoded_2718(), *signed.hash())
             }
         };
@@ -184,7 +218,8 @@ mod tests {
     use alloy::eips::eip2718::Decodable2718;
 
     use super::*;
-    use crate::builder::{Parameters, Unsigned};
+    use types::RawAmount;
+
     use crate::keys::{LeafKey, WalletKey};
 
     const KEY: &str = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80";
@@ -201,20 +236,29 @@ mod tests {
         address("0x70997970C51812dc3A010C7d01b50e0d17dc79C8")
     }
 
-    fn parameters(fee: EvmFee) -> EvmParameters {
-        EvmParameters { chain_id: 31337, nonce: 7, gas_limit: 21_000, fee }
+    fn parameters(fee: GasFee) -> Parameters {
+        Parameters {
+            network_id: Some(31337),
+            binding: Binding::Nonce { sender: from(), nonce: 7 },
+            price: Price::Gas { limit: 21_000, fee },
+        }
     }
 
-    fn dynamic() -> EvmFee {
-        EvmFee::Eip1559 { max_fee: 3_000_000_000, max_priority_fee: 1_000_000_000 }
+    fn with_gas(limit: u64) -> Parameters {
+        Parameters { price: Price::Gas { limit, fee: dynamic() }, ..parameters(dynamic()) }
     }
 
-    fn sign(action: &Action, parameters: EvmParameters) -> (Signed, TxEnvelope) {
-        let key = WalletKey::from_leaf(LeafKey::from_hex(KEY));
-        let signed = Unsigned::build(from(), action, &Parameters::Evm(parameters))
-            .expect("built")
-            .sign(&key)
-            .expect("signed");
+    fn dynamic() -> GasFee {
+        GasFee::Dynamic { max_fee: 3_000_000_000, max_priority: 1_000_000_000 }
+    }
+
+    fn transfer(to: Address, amount: impl Into<RawAmount>) -> Action {
+        Action::Pay(Transfer { asset: AssetRef::Native, from: from(), to, amount: amount.into() })
+    }
+
+    fn sign(action: &Action, parameters: Parameters) -> (Signed, TxEnvelope) {
+        let key = WalletKey::from_leaf(LeafKey::from_hex(KEY), &Evm.scheme());
+        let signed = Unsigned::build(from(), action, &parameters).expect("built").sign(&key).expect("signed");
         let decoded = TxEnvelope::decode_2718(&mut signed.raw.as_slice()).expect("decodes");
         assert_eq!(TxHash::from(*decoded.tx_hash()), signed.tx_hash);
         let signature = *decoded.signature();
@@ -233,7 +277,7 @@ mod tests {
     #[test]
     fn a_native_transfer_says_what_the_intent_said() {
         let amount = RawAmount::from(1_000_000_000_000_000_000u64);
-        let (_, tx) = sign(&Action::Transfer { to: to(), amount }, parameters(dynamic()));
+        let (_, tx) = sign(&transfer(to(), amount), parameters(dynamic()));
         assert!(tx.is_eip1559());
         assert_eq!(tx.to(), Some(to().as_evm()));
         assert_eq!(tx.value(), amount.as_u256());
@@ -247,8 +291,8 @@ mod tests {
 
     #[test]
     fn a_legacy_transaction_carries_its_chain_number() {
-        let fee = EvmFee::Legacy { gas_price: 5_000_000_000 };
-        let (signed, tx) = sign(&Action::Transfer { to: to(), amount: 1u64.into() }, parameters(fee));
+        let fee = GasFee::Legacy { gas_price: 5_000_000_000 };
+        let (signed, tx) = sign(&transfer(to(), 1u64), parameters(fee));
         assert!(tx.is_legacy());
         assert_eq!(tx.chain_id(), Some(31337));
         assert_eq!(tx.gas_price(), Some(5_000_000_000));
@@ -259,8 +303,9 @@ mod tests {
     #[test]
     fn a_token_transfer_calls_the_contract_with_the_receiver_inside() {
         let contract = address("0x5FbDB2315678afecb367f032d93F642f64180aa3");
-        let action = Action::TokenTransfer { contract, to: to(), amount: 1_000_000u64.into() };
-        let (_, tx) = sign(&action, EvmParameters { gas_limit: 65_000, ..parameters(dynamic()) });
+        let asset = AssetRef::Token(contract);
+        let action = Action::Pay(Transfer { asset, from: from(), to: to(), amount: 1_000_000u64.into() });
+        let (_, tx) = sign(&action, with_gas(65_000));
         assert_eq!(tx.to(), Some(contract.as_evm()));
         assert_eq!(tx.value(), U256::ZERO);
         assert_eq!(
@@ -272,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_cancellation_moves_nothing_and_goes_home() {
-        let (_, tx) = sign(&Action::Cancellation, parameters(dynamic()));
+        let (_, tx) = sign(&Action::Cancel { sender: from() }, parameters(dynamic()));
         assert_eq!(tx.to(), Some(from().as_evm()));
         assert_eq!(tx.value(), U256::ZERO);
         assert!(tx.input().is_empty());
@@ -280,37 +325,32 @@ mod tests {
 
     #[test]
     fn the_same_intent_is_the_same_bytes() {
-        let action = Action::Transfer { to: to(), amount: 5u64.into() };
+        let action = transfer(to(), 5u64);
         assert_eq!(sign(&action, parameters(dynamic())).0, sign(&action, parameters(dynamic())).0);
     }
 
     #[test]
     fn nonsense_is_refused_naming_the_field() {
-        let transfer = |amount: u64| Action::Transfer { to: to(), amount: amount.into() };
+        let pay = |amount: u64| transfer(to(), amount);
         let good = parameters(dynamic());
-        let try_build = |action: &Action, parameters: EvmParameters| {
-            build(from(), action, &parameters).map(|_| ()).unwrap_err().to_string()
+        let try_build = |action: &Action, parameters: Parameters| {
+            Evm.build(from(), action, &parameters).map(|_| ()).unwrap_err().to_string()
         };
-        assert_eq!(try_build(&transfer(0), good), "amount must be greater than zero");
-        assert_eq!(
-            try_build(&transfer(1), EvmParameters { chain_id: 0, ..good }),
-            "chain_id must not be zero"
-        );
-        assert_eq!(try_build(&transfer(1), EvmParameters { nonce: u64::MAX, ..good }), "nonce is too large");
-        assert!(
-            try_build(&transfer(1), EvmParameters { gas_limit: 20_999, ..good }).starts_with("gas_limit")
-        );
-        let inverted = EvmFee::Eip1559 { max_fee: 1, max_priority_fee: 2 };
-        assert!(try_build(&transfer(1), parameters(inverted)).starts_with("max_priority_fee_per_gas"));
-        assert!(
-            try_build(&transfer(1), parameters(EvmFee::Legacy { gas_price: 0 })).starts_with("gas_price")
-        );
+        assert_eq!(try_build(&pay(0), good), "amount must be greater than zero");
+        let nowhere = Parameters { network_id: Some(0), ..good };
+        assert_eq!(try_build(&pay(1), nowhere), "chain_id must not be zero");
+        let binding = Binding::Nonce { sender: from(), nonce: u64::MAX };
+        assert_eq!(try_build(&pay(1), Parameters { binding, ..good }), "nonce is too large");
+        assert!(try_build(&pay(1), with_gas(20_999)).starts_with("gas_limit"));
+        let inverted = GasFee::Dynamic { max_fee: 1, max_priority: 2 };
+        assert!(try_build(&pay(1), parameters(inverted)).starts_with("max_priority_fee_per_gas"));
+        let free = GasFee::Legacy { gas_price: 0 };
+        assert!(try_build(&pay(1), parameters(free)).starts_with("gas_price"));
         let tron = Address::from_body(AddressFormat::Tron, [7; 20]);
-        assert_eq!(
-            try_build(&Action::Transfer { to: tron, amount: 1u64.into() }, good),
-            "to is not of this chain's kind"
-        );
-        let call = Action::ContractCall { contract: to(), data: vec![1, 2, 3] };
-        assert_eq!(try_build(&call, good), "data names no method");
+        assert_eq!(try_build(&transfer(tron, 1u64), good), "to is not of this chain's kind");
+        let call = ContractCall { sender: from(), contract: to(), data: vec![1, 2, 3] };
+        assert_eq!(try_build(&Action::Call(call), good), "data names no method");
+        let unnumbered = Parameters { network_id: None, ..good };
+        assert_eq!(try_build(&pay(1), unnumbered), "parameters is not of this chain's kind");
     }
 }

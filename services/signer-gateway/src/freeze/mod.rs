@@ -1,8 +1,10 @@
-//! The kill switch. Owns which chains nothing is signed for. Takes the head's lock like every decision, so that after a
-//! freeze returned no signature for that chain is committed, on any replica.
+//! The kill switch. Owns which chains nothing is signed for. A freeze takes the head's lock like every decision, so that after it
+//! returned no signature for that chain is committed, on any replica.
 //!
-//! Where it could hurt: somebody in a hurry misspells the chain and believes it frozen. So a freeze names a chain of the policy,
-//! or all; what is lifted may have any name, as the policy may have lost a chain meanwhile.
+//! Somebody in a hurry could misspell the chain and believe it frozen. Therefore a freeze must name a chain of the policy, or all.
+//! A freeze that is lifted may have any name, because its chain may have been taken out of the policy meanwhile.
+
+mod repo;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -18,17 +20,16 @@ use types::ChainName;
 use crate::audit::{self, Decision, draft};
 use crate::signing::PolicySource;
 
-const ALL: &str = "*";
-/// How often the table is read for the gauge: another replica may have been asked.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Freezes every chain.
+pub(crate) const ALL_CHAINS: &str = "*";
+/// How often the table is read for the gauge: a freeze may have been made through another replica.
+const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why the switch did not move.
 #[derive(Debug, thiserror::Error)]
 pub enum FreezeError {
     /// A reason is for the people who find the chain frozen.
     #[error("a reason has 1 to 500 characters, none of them NUL")]
     Reason,
-    /// Nothing is ever signed for a chain of this name.
     #[error("chain {0} is not configured here, so there is nothing to freeze")]
     UnknownChain(ChainName),
     /// The database did not answer. Until it does, nothing can be signed either.
@@ -36,7 +37,6 @@ pub enum FreezeError {
     Database(#[from] sqlx::Error),
 }
 
-/// Freezes and unfreezes. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Freezes {
     pool: PgPool,
@@ -45,7 +45,6 @@ pub struct Freezes {
 }
 
 impl Freezes {
-    /// Over the signer's database.
     pub fn new(pool: PgPool, policy: PolicySource) -> Self {
         Self { pool, policy, moved: Arc::default() }
     }
@@ -61,39 +60,30 @@ impl Freezes {
             return Err(FreezeError::Reason);
         }
         let unknown = chain.filter(|chain| !self.policy.current().chains.contains_key(*chain));
-        let scope = chain.map_or(ALL, ChainName::as_str);
-        let mut tx = db::begin(&self.pool).await?;
+        let scope = chain.map_or(ALL_CHAINS, ChainName::as_str);
         let detail = json!({"chain": scope, "reason": reason});
         if let Some(chain) = unknown {
             let draft = draft(caller, "freeze", Decision::Refused, "freeze.unknown_chain", &detail);
-            audit::append_in(&mut tx, vec![draft]).await?;
-            tx.commit().await?;
+            audit::append(&self.pool, draft).await?;
             return Err(FreezeError::UnknownChain(chain.clone()));
         }
+        let mut tx = db::begin(&self.pool).await?;
         let draft = draft(caller, "freeze", Decision::Allowed, "freeze.done", &detail);
-        audit::append_in(&mut tx, vec![draft]).await?;
-        sqlx::query(
-            "INSERT INTO freezes (chain, reason, frozen_by) VALUES ($1, $2, $3) ON CONFLICT (chain) DO NOTHING",
-        )
-        .bind(scope)
-        .bind(reason)
-        .bind(caller)
-        .execute(&mut *tx)
-        .await?;
+        audit::append_in(&mut tx, draft).await?;
+        repo::insert_in(&mut tx, scope, reason, caller).await?;
         tx.commit().await?;
         tracing::warn!(chain = scope, caller, reason, "signing frozen");
         self.moved.notify_one();
         Ok(())
     }
 
-    /// Lets signing go on.
     pub async fn unfreeze(&self, caller: &str, chain: Option<&ChainName>) -> Result<(), FreezeError> {
-        let scope = chain.map_or(ALL, ChainName::as_str);
+        let scope = chain.map_or(ALL_CHAINS, ChainName::as_str);
         let mut tx = db::begin(&self.pool).await?;
         let detail = json!({"chain": scope, "reason": null});
         let draft = draft(caller, "unfreeze", Decision::Allowed, "unfreeze.done", &detail);
-        audit::append_in(&mut tx, vec![draft]).await?;
-        sqlx::query("DELETE FROM freezes WHERE chain = $1").bind(scope).execute(&mut *tx).await?;
+        audit::append_in(&mut tx, draft).await?;
+        repo::delete_in(&mut tx, scope).await?;
         tx.commit().await?;
         tracing::warn!(chain = scope, caller, "signing unfrozen");
         self.moved.notify_one();
@@ -102,18 +92,18 @@ impl Freezes {
 
     /// What is frozen; `*` for everything.
     pub async fn list(&self) -> Result<Vec<String>, FreezeError> {
-        Ok(sqlx::query_scalar("SELECT chain FROM freezes ORDER BY chain").fetch_all(&self.pool).await?)
+        Ok(repo::chains(&self.pool).await?)
     }
 
-    /// Keeps this replica's gauge at what the table says, whichever replica was asked and however long ago.
-    pub(crate) async fn tell(self, stop: CancellationToken) -> Result<(), Infallible> {
-        // Those the gauge has told of: one that is gone from the policy and the table still has to be told as lifted.
-        let mut told = BTreeSet::from([ALL.to_owned()]);
+    /// Keeps this replica's gauge equal to the table, whichever replica made the freeze and however long ago.
+    pub(crate) async fn report(self, stop: CancellationToken) -> Result<(), Infallible> {
+        // The chains the gauge has shown. One that is gone from the policy and the table must still be shown as lifted.
+        let mut reported = BTreeSet::from([ALL_CHAINS.to_owned()]);
         loop {
-            self.tell_once(&mut told).await;
+            self.report_once(&mut reported).await;
             let next = async {
                 tokio::select! {
-                    () = tokio::time::sleep(TELL_EVERY) => {}
+                    () = tokio::time::sleep(GAUGE_INTERVAL) => {}
                     () = self.moved.notified() => {}
                 }
             };
@@ -123,18 +113,18 @@ impl Freezes {
         }
     }
 
-    async fn tell_once(&self, told: &mut BTreeSet<String>) {
+    async fn report_once(&self, reported: &mut BTreeSet<String>) {
         let frozen = match self.list().await {
             Ok(frozen) => frozen,
-            // The gauge keeps what it said last; that the database is away is told by the health check.
+            // The gauge keeps its last value; the health check reports that the database is unavailable.
             Err(error) => {
                 tracing::debug!(error = %::rpc::error::chain(&error), "cannot read the freezes");
                 return;
             }
         };
-        told.extend(self.policy.current().chains.keys().map(ToString::to_string));
-        told.extend(frozen.iter().cloned());
-        for chain in told.iter() {
+        reported.extend(self.policy.current().chains.keys().map(ToString::to_string));
+        reported.extend(frozen.iter().cloned());
+        for chain in reported.iter() {
             let value = if frozen.contains(chain) { 1.0 } else { 0.0 };
             metrics::gauge!("bursar_signer_frozen", "chain" => chain.clone()).set(value);
         }

@@ -10,15 +10,16 @@ use types::{Address, AddressFormat, WalletGroupId};
 use zeroize::Zeroizing;
 
 use super::repo::{NewGroup, StoredGroup};
-use super::{DerivedAddress, FreshGroup, Group, GroupError, GroupName, repo};
-use crate::audit::{self, Decision, Draft, draft};
-use crate::keys::{Coin, Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
+use super::{DerivedAddress, FreshGroup, GroupError, GroupName, WalletGroup, repo};
+use crate::audit::{self, Decision, draft};
+use crate::builder::{self, NAMING_FORMAT, family};
+use crate::keys::{Epoch, KeyRing, Seed, WalletKey, seed_from_phrase, seed_from_random};
 use crate::policy::GroupPurpose;
-use crate::seal::{KdfParams, KeySeal, LocalSeal, SealContext, SealError};
+use crate::seal::{KeySeal, SealBackend, SealError};
 
 /// What opens sealed seeds, and until when what it opened may be used.
 #[derive(Clone)]
-struct Opened {
+struct OpenSeal {
     seal: Arc<dyn KeySeal>,
     epoch: Epoch,
 }
@@ -26,9 +27,9 @@ struct Opened {
 /// The groups of this process's database, and the keys in its memory.
 pub struct Groups {
     pool: PgPool,
-    kdf: KdfParams,
+    backend: SealBackend,
     ring: KeyRing,
-    seal: RwLock<Option<Opened>>,
+    seal: RwLock<Option<OpenSeal>>,
     purposes: RwLock<HashMap<WalletGroupId, GroupPurpose>>,
     /// One at a time: each attempt takes the key derivation's memory.
     unsealing: tokio::sync::Mutex<()>,
@@ -41,82 +42,62 @@ impl fmt::Debug for Groups {
 }
 
 impl Groups {
-    /// Sealed, over the signer's database.
-    pub fn new(pool: PgPool, kdf: KdfParams) -> Self {
+    pub fn new(pool: PgPool, backend: SealBackend) -> Self {
         Self {
             pool,
-            kdf,
-            ring: KeyRing::default(),
+            backend,
+            ring: KeyRing::new(builder::families().map(|family| family.scheme().coin).collect()),
             seal: RwLock::new(None),
             purposes: RwLock::new(HashMap::new()),
             unsealing: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Whether keys are out of reach.
     pub fn is_sealed(&self) -> bool {
         self.seal.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Opens the seal and takes every group's keys into memory: of all groups, or of none. The first unseal key ever given founds
-    /// the keyring.
+    /// Opens the seal and takes the keys into memory, of all groups or of none.
     pub async fn unseal(&self, caller: &str, unseal_key: Zeroizing<String>) -> Result<usize, GroupError> {
         let _one = self.unsealing.lock().await;
-        let seal = match self.open_keyring(unseal_key).await {
+        let seal = match self.backend.open(&self.pool, unseal_key).await.map_err(GroupError::from) {
             Ok(seal) => seal,
             Err(error) => {
                 if let GroupError::Seal(SealError::WrongKey | SealError::KeyTooShort) = error {
-                    self.note(draft(caller, "unseal", Decision::Refused, "unseal.wrong_key", &json!({})))
-                        .await?;
+                    let draft = draft(caller, "unseal", Decision::Refused, "unseal.wrong_key", &json!({}));
+                    audit::append(&self.pool, draft).await?;
                 }
                 return Err(error);
             }
         };
-        let opened = Opened { seal: Arc::new(seal), epoch: self.ring.epoch() };
+        let opened = OpenSeal { seal, epoch: self.ring.epoch() };
         let groups = repo::all(&self.pool).await?;
         let detail = json!({"groups": groups.len()});
-        // The log comes first: keys that nobody was told of must not become usable.
-        self.note(draft(caller, "unseal", Decision::Allowed, "unseal.opened", &detail)).await?;
-        // One group that does not open, or a caller that goes away, must not leave the keys of the others behind. A gateway that
+        // The log comes first: no key may become usable without an entry in it.
+        let draft = draft(caller, "unseal", Decision::Allowed, "unseal.opened", &detail);
+        audit::append(&self.pool, draft).await?;
+        // If one group does not open, or the caller goes away, the keys of the others must not stay in memory. A gateway that
         // was open before stays as it was.
-        let mut unfinished = Unfinished { ring: &self.ring, wipes: self.is_sealed() };
+        let mut unfinished = WipeOnDrop { ring: &self.ring, armed: self.is_sealed() };
         for stored in &groups {
             self.open_group(&opened, stored).await?;
         }
         *self.seal.write().unwrap_or_else(PoisonError::into_inner) = Some(opened);
-        unfinished.wipes = false;
+        unfinished.armed = false;
         tracing::info!(groups = groups.len(), caller, "unsealed");
         Ok(groups.len())
     }
 
-    async fn open_keyring(&self, unseal_key: Zeroizing<String>) -> Result<LocalSeal, GroupError> {
-        let keyring = repo::keyring(&self.pool).await?;
-        let kdf = self.kdf;
-        let key = unseal_key.clone();
-        let opened = match keyring {
-            Some(keyring) => {
-                return blocking(move || LocalSeal::unlock(unseal_key.as_bytes(), &keyring)).await;
-            }
-            None => blocking(move || LocalSeal::create(key.as_bytes(), kdf)).await?,
-        };
-        repo::insert_keyring(&self.pool, &opened.1).await?;
-        // Another replica may have founded the keyring meanwhile: only what is stored counts.
-        match repo::keyring(&self.pool).await? {
-            Some(stored) if stored == opened.1 => Ok(opened.0),
-            Some(stored) => blocking(move || LocalSeal::unlock(unseal_key.as_bytes(), &stored)).await,
-            None => Err(GroupError::Corrupt("keyring")),
-        }
-    }
-
     /// Wipes every key from memory, whatever else happens. When it returns nothing is signed any more: keys that requests took
-    /// before are useless at once, and the log's entry makes a batch that was signed and not yet written start over.
+    /// before stop signing at once, and the new log entry makes a batch that was signed and not yet written start over.
     pub async fn seal(&self, caller: &str) -> Result<(), GroupError> {
         self.close();
-        // An unsealing that was under way must not finish behind our back.
+        // An unsealing that was under way must not open it again afterwards.
         let _one = self.unsealing.lock().await;
         self.close();
         tracing::warn!(caller, "sealed");
-        self.note(draft(caller, "seal", Decision::Allowed, "seal.closed", &json!({}))).await
+        let draft = draft(caller, "seal", Decision::Allowed, "seal.closed", &json!({}));
+        Ok(audit::append(&self.pool, draft).await?)
     }
 
     fn close(&self) {
@@ -124,16 +105,16 @@ impl Groups {
         self.ring.clear();
     }
 
-    /// Makes a group with a fresh seed. The phrase is returned if it was asked for, which the log tells.
+    /// Makes a group with a fresh seed. The phrase is returned on request, which the log records.
     pub async fn create(
         &self,
         caller: &str,
         fresh: &FreshGroup<'_>,
-    ) -> Result<(Group, Option<Zeroizing<String>>), GroupError> {
+    ) -> Result<(WalletGroup, Option<Zeroizing<String>>), GroupError> {
         let (seed, phrase) = seed_from_random(fresh.words)?;
         let FreshGroup { name, purpose, reveal, .. } = *fresh;
-        let draft = Intake { caller, name, purpose, action: "create_group", reveals: reveal };
-        Ok((self.store(&draft, &seed).await?, reveal.then_some(phrase)))
+        let new_group = GroupToStore { caller, name, purpose, action: "create_group", reveals: reveal };
+        Ok((self.store(&new_group, &seed).await?, reveal.then_some(phrase)))
     }
 
     /// Makes a group from a phrase. The same name and phrase give the same group.
@@ -143,54 +124,54 @@ impl Groups {
         name: &GroupName,
         purpose: GroupPurpose,
         phrase: &Phrase,
-    ) -> Result<Group, GroupError> {
+    ) -> Result<WalletGroup, GroupError> {
         let seed = seed_from_phrase(&phrase.words, &phrase.passphrase)?;
-        let draft = Intake { caller, name, purpose, action: "import_group", reveals: false };
-        match self.store(&draft, &seed).await {
-            Err(GroupError::Exists("name")) => self.existing(&draft, &seed).await,
+        let new_group = GroupToStore { caller, name, purpose, action: "import_group", reveals: false };
+        match self.store(&new_group, &seed).await {
+            Err(GroupError::Exists("name")) => self.existing(&new_group, &seed).await,
             other => other,
         }
     }
 
-    async fn existing(&self, intake: &Intake<'_>, seed: &Seed) -> Result<Group, GroupError> {
-        let Some(stored) = repo::by_name(&self.pool, intake.name.as_str()).await? else {
+    async fn existing(&self, new_group: &GroupToStore<'_>, seed: &Seed) -> Result<WalletGroup, GroupError> {
+        let Some(stored) = repo::by_name(&self.pool, new_group.name.as_str()).await? else {
             return Err(GroupError::Exists("name"));
         };
         if stored.fingerprint != fingerprint(seed)? {
             return Err(GroupError::Exists("name"));
         }
-        if stored.group.purpose != intake.purpose {
+        if stored.group.purpose != new_group.purpose {
             return Err(GroupError::Exists("purpose"));
         }
         Ok(self.shown(stored.group))
     }
 
-    async fn store(&self, intake: &Intake<'_>, seed: &Seed) -> Result<Group, GroupError> {
+    async fn store(&self, new_group: &GroupToStore<'_>, seed: &Seed) -> Result<WalletGroup, GroupError> {
         let opened = self.opened()?;
         let id = WalletGroupId::new();
         let fingerprint = fingerprint(seed)?;
-        let sealed = opened.seal.seal(seed.expose(), SealContext::current(id)).await?;
+        let sealed = opened.seal.seal(seed.expose(), id).await?;
         let mut tx = db::begin(&self.pool).await?;
         let new = NewGroup {
             id,
-            name: intake.name.as_str(),
-            purpose: intake.purpose,
+            name: new_group.name.as_str(),
+            purpose: new_group.purpose,
             fingerprint: &fingerprint,
             sealed: &sealed,
-            created_by: intake.caller,
+            created_by: new_group.caller,
         };
         repo::insert_in(&mut tx, &new).await?;
         let detail = json!({
             "wallet_group_id": id.to_string(),
-            "name": intake.name.as_str(),
-            "purpose": intake.purpose.as_str(),
+            "name": new_group.name.as_str(),
+            "purpose": new_group.purpose.into_str(),
             "first_address": fingerprint,
-            "phrase_revealed": intake.reveals,
+            "phrase_revealed": new_group.reveals,
         });
-        let draft = draft(intake.caller, intake.action, Decision::Allowed, "group.stored", &detail);
-        audit::append_in(&mut tx, vec![draft]).await?;
+        let draft = draft(new_group.caller, new_group.action, Decision::Allowed, "group.stored", &detail);
+        audit::append_in(&mut tx, draft).await?;
         tx.commit().await?;
-        match self.keep(id, intake.purpose, seed, &opened.epoch) {
+        match self.keep(id, new_group.purpose, seed, &opened.epoch) {
             // Sealed meanwhile: the group is stored all the same, and opened with the others.
             Ok(()) | Err(GroupError::Sealed) => {}
             Err(error) => return Err(error),
@@ -199,13 +180,11 @@ impl Groups {
         Ok(self.shown(stored.group))
     }
 
-    /// All groups, oldest first.
-    pub async fn list(&self) -> Result<Vec<Group>, GroupError> {
+    pub async fn list(&self) -> Result<Vec<WalletGroup>, GroupError> {
         let stored = repo::all(&self.pool).await?;
         Ok(stored.into_iter().map(|stored| self.shown(stored.group)).collect())
     }
 
-    /// Addresses of a group, by ascending index.
     pub async fn derive(
         &self,
         group: WalletGroupId,
@@ -215,19 +194,18 @@ impl Groups {
         let mut addresses = Vec::with_capacity(indices.len());
         for index in indices {
             let (key, _) = self.wallet(group, format, index).await?;
-            let address = Address::from_body(format, key.address_body());
-            addresses.push(DerivedAddress { index, address, path: coin(format).path(index) });
+            let path = family(format).scheme().path(index);
+            addresses.push(DerivedAddress { index, address: key.address(), path });
         }
         Ok(addresses)
     }
 
-    /// The first EVM address of a group, derived and not read: the name by which a configuration lists it.
+    /// The first address of a group, by which a configuration lists it. It is derived, never read from the database.
     pub async fn first_address(&self, group: WalletGroupId) -> Result<Address, GroupError> {
-        let (key, _) = self.wallet(group, AddressFormat::Evm, 0).await?;
-        Ok(Address::from_body(AddressFormat::Evm, key.address_body()))
+        let (key, _) = self.wallet(group, NAMING_FORMAT, 0).await?;
+        Ok(key.address())
     }
 
-    /// A wallet's key and what its group may do.
     pub async fn wallet(
         &self,
         group: WalletGroupId,
@@ -241,14 +219,13 @@ impl Groups {
             self.open_group(&opened, &stored).await?;
         }
         let purpose = self.purposes.read().unwrap_or_else(PoisonError::into_inner).get(&group).copied();
-        let key = self.ring.wallet(group, coin(format), index)?;
+        let key = self.ring.wallet(group, &family(format).scheme(), index)?;
         Ok((key, purpose.ok_or(GroupError::Unknown(group))?))
     }
 
-    async fn open_group(&self, opened: &Opened, stored: &StoredGroup) -> Result<(), GroupError> {
+    async fn open_group(&self, opened: &OpenSeal, stored: &StoredGroup) -> Result<(), GroupError> {
         let id = stored.group.id;
-        let context = SealContext { group: id, version: stored.sealed.version };
-        let bytes = opened.seal.open(&stored.sealed, context).await?;
+        let bytes = opened.seal.open(&stored.sealed, id).await?;
         let seed = Seed::from_slice(&bytes).ok_or(GroupError::Corrupt("sealed_seed"))?;
         if fingerprint(&seed)? != stored.fingerprint {
             return Err(GroupError::Corrupt("fingerprint"));
@@ -267,19 +244,13 @@ impl Groups {
         Ok(self.ring.insert(id, seed, epoch)?)
     }
 
-    fn opened(&self) -> Result<Opened, GroupError> {
+    fn opened(&self) -> Result<OpenSeal, GroupError> {
         self.seal.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(GroupError::Sealed)
     }
 
-    fn shown(&self, group: Group) -> Group {
+    fn shown(&self, group: WalletGroup) -> WalletGroup {
         let unsealed = self.ring.contains(group.id);
-        Group { unsealed, ..group }
-    }
-
-    async fn note(&self, draft: Draft) -> Result<(), GroupError> {
-        let mut tx = db::begin(&self.pool).await?;
-        audit::append_in(&mut tx, vec![draft]).await?;
-        Ok(tx.commit().await?)
+        WalletGroup { unsealed, ..group }
     }
 }
 
@@ -290,59 +261,36 @@ pub struct Phrase {
 }
 
 impl Phrase {
-    /// Takes both over.
     pub fn new(words: String, passphrase: String) -> Self {
         Self { words: Zeroizing::new(words), passphrase: Zeroizing::new(passphrase) }
     }
 }
 
-impl fmt::Debug for Phrase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Phrase(..)")
-    }
-}
+redact_debug!(Phrase);
 
-struct Intake<'a> {
+struct GroupToStore<'a> {
     caller: &'a str,
     name: &'a GroupName,
     purpose: GroupPurpose,
     action: &'static str,
-    /// Whether somebody gets to see the phrase.
     reveals: bool,
 }
 
-/// An unsealing under way. Dropped before its end, it wipes what was opened so far.
-struct Unfinished<'a> {
+/// Wipes what an unsealing has opened so far, if that ends early.
+struct WipeOnDrop<'a> {
     ring: &'a KeyRing,
-    wipes: bool,
+    armed: bool,
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for WipeOnDrop<'_> {
     fn drop(&mut self) {
-        if self.wipes {
+        if self.armed {
             self.ring.clear();
         }
     }
 }
 
-fn coin(format: AddressFormat) -> Coin {
-    match format {
-        AddressFormat::Evm => Coin::Ethereum,
-        AddressFormat::Tron => Coin::Tron,
-    }
-}
-
 fn fingerprint(seed: &Seed) -> Result<String, GroupError> {
-    let body = seed.branch(Coin::Ethereum)?.leaf(0)?.address_body()?;
-    Ok(Address::from_body(AddressFormat::Evm, body).to_string())
-}
-
-/// Key derivation takes a tenth of a second of pure computation: not on a thread that serves requests.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, SealError> + Send + 'static,
-) -> Result<T, GroupError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(GroupError::Corrupt("key derivation")),
-    }
+    let scheme = family(NAMING_FORMAT).scheme();
+    Ok(scheme.address_of(&seed.branch(scheme.coin)?.leaf(0)?)?.to_string())
 }

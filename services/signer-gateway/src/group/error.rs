@@ -3,36 +3,26 @@
 use types::WalletGroupId;
 
 use crate::keys::{KeyError, PhraseError};
-use crate::seal::SealError;
+use crate::seal::{SealError, UnsealError};
 
-/// Failure of a group use case.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// Not a usable name.
     #[error("a group's name has 1 to 64 visible characters")]
     Name,
-    /// Not a usable phrase.
     #[error(transparent)]
     Phrase(#[from] PhraseError),
-    /// Another group differs from the one asked for.
     #[error("another group has this {0}")]
     Exists(&'static str),
-    /// There is no such group.
     #[error("no wallet group {0}")]
     Unknown(WalletGroupId),
-    /// The gateway is sealed.
     #[error("the gateway is sealed")]
     Sealed,
-    /// The seal did not open or close.
     #[error("the seal failed")]
     Seal(#[from] SealError),
-    /// A key cannot be derived.
     #[error("the key cannot be derived")]
     Key(#[source] KeyError),
-    /// The database did not answer.
     #[error("the groups cannot be read or written")]
     Database(#[from] sqlx::Error),
-    /// A row does not say what this crate wrote.
     #[error("a stored group cannot be understood: {0}")]
     Corrupt(&'static str),
 }
@@ -59,6 +49,15 @@ impl From<KeyError> for GroupError {
         match error {
             KeyError::Sealed => Self::Sealed,
             KeyError::OutOfRange | KeyError::IndexTooLarge => Self::Key(error),
+        }
+    }
+}
+
+impl From<UnsealError> for GroupError {
+    fn from(error: UnsealError) -> Self {
+        match error {
+            UnsealError::Seal(source) => Self::Seal(source),
+            UnsealError::Database(source) => Self::Database(source),
         }
     }
 }

@@ -9,5 +9,5 @@ mod error;
 mod repo;
 
 pub use app::{Groups, Phrase};
-pub use domain::{DerivedAddress, FreshGroup, Group, GroupName};
+pub use domain::{DerivedAddress, FreshGroup, GroupName, WalletGroup};
 pub use error::GroupError;

@@ -3,78 +3,65 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
 use ed25519_dalek::{Signature, VerifyingKey};
+use payment::VoidProof;
 use types::{JobId, TxHash, void_message};
 
-/// More transactions than one job's nonce ever gets.
+/// No job gets more transactions at one nonce.
 const MAX_HASHES: usize = 256;
 
-/// An attestation as it arrived: nothing in it is believed yet.
+/// Confirmation's word about a job as it arrived: nothing in it is believed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoidAttestation {
-    /// The job whose transactions are void.
     pub job: JobId,
-    /// Their hashes.
-    pub tx_hashes: BTreeSet<TxHash>,
-    /// When confirmation said so.
-    pub attested_at: DateTime<Utc>,
-    /// Confirmation's signature.
-    pub signature: Vec<u8>,
+    pub proof: VoidProof,
 }
 
 /// An attestation whose signature was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VoidProof {
+pub struct VerifiedVoid {
     job: JobId,
     tx_hashes: BTreeSet<TxHash>,
 }
 
-/// Why an attestation is not believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// Why an attestation is not believed. The name of the variant is the stable reason in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "void_attestation.", const_into_str)]
 pub enum AttestationError {
-    /// No configured key of the confirmation service made this signature.
     #[error("the void attestation's signature is not by a known confirmation key")]
     Signature,
-    /// It names nothing.
     #[error("the void attestation names no transaction")]
     Empty,
-    /// It names more than a job can have.
     #[error("the void attestation names too many transactions")]
     TooMany,
 }
 
-impl AttestationError {
-    /// Stable reason.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Signature => "void_attestation.signature",
-            Self::Empty => "void_attestation.empty",
-            Self::TooMany => "void_attestation.too_many",
-        }
-    }
-}
-
 impl VoidAttestation {
+    /// The transactions it names, in ascending order without repeats: so they are signed, and so the log keeps them.
+    pub fn tx_hashes(&self) -> BTreeSet<TxHash> {
+        self.proof.tx_hashes.iter().copied().collect()
+    }
+
     /// Checks the signature against confirmation's keys.
-    pub fn verify(&self, keys: &[VerifyingKey]) -> Result<VoidProof, AttestationError> {
-        if self.tx_hashes.is_empty() {
+    pub fn verify(&self, keys: &[VerifyingKey]) -> Result<VerifiedVoid, AttestationError> {
+        let tx_hashes = self.tx_hashes();
+        if tx_hashes.is_empty() {
             return Err(AttestationError::Empty);
         }
-        if self.tx_hashes.len() > MAX_HASHES {
+        if tx_hashes.len() > MAX_HASHES {
             return Err(AttestationError::TooMany);
         }
-        let signature = Signature::from_slice(&self.signature).map_err(|_| AttestationError::Signature)?;
-        let hashes: Vec<TxHash> = self.tx_hashes.iter().copied().collect();
-        let message = void_message(self.job, &hashes, self.attested_at.timestamp());
+        let VoidProof { tx_hashes: listed, signature, attested_at } = &self.proof;
+        let signature = Signature::from_slice(signature).map_err(|_| AttestationError::Signature)?;
+        let message = void_message(self.job, listed, attested_at.timestamp());
         if !keys.iter().any(|key| key.verify_strict(&message, &signature).is_ok()) {
             return Err(AttestationError::Signature);
         }
-        Ok(VoidProof { job: self.job, tx_hashes: self.tx_hashes.clone() })
+        Ok(VerifiedVoid { job: self.job, tx_hashes })
     }
 }
 
-impl VoidProof {
+impl VerifiedVoid {
     pub(super) fn job(&self) -> JobId {
         self.job
     }
@@ -91,6 +78,7 @@ impl VoidProof {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
     use ed25519_dalek::{Signer, SigningKey};
 
     use super::*;
@@ -101,29 +89,30 @@ mod tests {
         let stranger = SigningKey::from_bytes(&[8; 32]);
         let keys = [confirmation.verifying_key()];
         let job = JobId::new();
-        let hashes = BTreeSet::from([TxHash([1; 32]), TxHash([2; 32])]);
+        let [first, second, third] = [1, 2, 3].map(|byte| TxHash::from([byte; 32]));
         let attested_at = DateTime::from_timestamp(1_800_000_000, 0).expect("time");
         let sign = |key: &SigningKey| {
-            let listed: Vec<TxHash> = hashes.iter().copied().collect();
-            key.sign(&void_message(job, &listed, attested_at.timestamp())).to_bytes().to_vec()
+            let message = void_message(job, &[first, second], attested_at.timestamp());
+            key.sign(&message).to_bytes().to_vec()
         };
-        let good =
-            VoidAttestation { job, tx_hashes: hashes.clone(), attested_at, signature: sign(&confirmation) };
-        let proof = good.verify(&keys).expect("believed");
-        assert!(proof.covers(&TxHash([1; 32])) && !proof.covers(&TxHash([3; 32])));
+        let good = VoidProof { tx_hashes: vec![second, first], attested_at, signature: sign(&confirmation) };
+        let verify = |proof: VoidProof| VoidAttestation { job, proof }.verify(&keys);
+        let believed = verify(good.clone()).expect("believed");
+        assert!(believed.covers(&first) && !believed.covers(&third));
 
         let refused = [
-            VoidAttestation { signature: sign(&stranger), ..good.clone() },
-            VoidAttestation { job: JobId::new(), ..good.clone() },
-            VoidAttestation { tx_hashes: BTreeSet::from([TxHash([1; 32])]), ..good.clone() },
-            VoidAttestation { attested_at: attested_at + chrono::TimeDelta::seconds(1), ..good.clone() },
-            VoidAttestation { signature: vec![0; 12], ..good.clone() },
+            VoidProof { signature: sign(&stranger), ..good.clone() },
+            VoidProof { tx_hashes: vec![first], ..good.clone() },
+            VoidProof { attested_at: attested_at + chrono::TimeDelta::seconds(1), ..good.clone() },
+            VoidProof { signature: vec![0; 12], ..good.clone() },
         ];
-        for attestation in refused {
-            assert_eq!(attestation.verify(&keys), Err(AttestationError::Signature));
+        for proof in refused {
+            assert_eq!(verify(proof), Err(AttestationError::Signature));
         }
-        assert_eq!(good.verify(&[]), Err(AttestationError::Signature), "without a key nothing is believed");
-        let empty = VoidAttestation { tx_hashes: BTreeSet::new(), ..good };
-        assert_eq!(empty.verify(&keys), Err(AttestationError::Empty));
+        let other_job = VoidAttestation { job: JobId::new(), proof: good.clone() };
+        assert_eq!(other_job.verify(&keys), Err(AttestationError::Signature));
+        let unknown = VoidAttestation { job, proof: good.clone() }.verify(&[]);
+        assert_eq!(unknown, Err(AttestationError::Signature), "without a key nothing is believed");
+        assert_eq!(verify(VoidProof { tx_hashes: vec![], ..good }), Err(AttestationError::Empty));
     }
 }

@@ -1,32 +1,26 @@
 //! States and transitions of one payment, as the signer sees it. No I/O, no clock.
 
-use std::fmt;
-
 use types::{Address, AssetSymbol, ChainName, JobId, RawAmount, TxHash, WithdrawalId};
 
-use super::VoidProof;
+use super::VerifiedVoid;
 
 /// Names a payment for ever: its kind and its id. Another id is another payment, with an authorisation of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PaymentKey(String);
 
 impl PaymentKey {
-    /// Payment of a withdrawal.
     pub fn withdrawal(id: WithdrawalId) -> Self {
         Self(format!("withdrawal/{id}"))
     }
 
-    /// Sweep of a consolidation job.
     pub fn sweep(job: JobId) -> Self {
         Self(format!("sweep/{job}"))
     }
 
-    /// Gas top-up of a job.
     pub fn top_up(job: JobId) -> Self {
         Self(format!("top_up/{job}"))
     }
 
-    /// A worker's on-chain duty.
     pub fn duty(id: &str) -> Self {
         Self(format!("duty/{id}"))
     }
@@ -36,24 +30,15 @@ impl PaymentKey {
         Self(text)
     }
 
-    /// The stored form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for PaymentKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// What never changes in the life of a payment, whatever is proven void.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Binding {
-    /// The chain it is paid on.
+pub struct Parties {
     pub chain: ChainName,
-    /// The wallet that pays.
     pub wallet: Address,
     /// The job that executes it; fences are per job.
     pub job: JobId,
@@ -66,7 +51,6 @@ pub struct Terms {
     pub asset: Option<AssetSymbol>,
     /// Receiver, or the called contract.
     pub destination: Address,
-    /// Raw units.
     pub amount: RawAmount,
     /// Hash of the call, for contract calls.
     pub call_hash: Option<[u8; 32]>,
@@ -77,31 +61,31 @@ pub struct Terms {
 /// Where a transaction lands: at most one transaction of a slot ever becomes final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
-    /// A nonce of the paying wallet.
     Nonce(u64),
-    /// TRON has no nonces: the transaction itself is the slot, until it expires.
+    /// On a chain without nonces the transaction itself is the slot, until it expires.
     Transaction {
-        /// Its id.
         id: TxHash,
         /// Its expiration, in milliseconds of block time.
         expires_ms: i64,
     },
 }
 
-/// What a transaction offers for inclusion.
+/// What a transaction offers for inclusion: the most per unit of gas, and how much of that is a tip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bid {
-    /// Most per unit of gas.
     pub ceiling: u128,
-    /// Tip per unit of gas.
     pub tip: u128,
-    /// Gas limit.
     pub gas_limit: u64,
 }
 
 impl Bid {
-    /// TRON transactions do not bid.
+    /// Transactions on chains without nonces cannot be replaced, so they do not bid.
     pub const NONE: Self = Self { ceiling: 0, tip: 0, gas_limit: 0 };
+
+    /// The most it can cost.
+    pub fn cost(&self) -> RawAmount {
+        RawAmount::from(self.ceiling).checked_mul(self.gas_limit).unwrap_or(RawAmount::MAX)
+    }
 
     fn outbids(&self, other: &Self) -> bool {
         self.ceiling > other.ceiling && self.tip >= other.tip
@@ -110,56 +94,43 @@ impl Bid {
 
 /// What the proposed transaction would do to the payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// Pays.
+pub enum ProposedAction {
     Pay(Terms),
-    /// Closes the slot without paying.
     Cancel,
 }
 
-/// A transaction somebody wants signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
-    /// Chain, wallet and job.
-    pub binding: Binding,
-    /// Where it would land.
+    pub parties: Parties,
     pub slot: Slot,
-    /// What it offers.
     pub bid: Bid,
-    /// What it does.
-    pub act: Act,
+    pub action: ProposedAction,
 }
 
-/// Who used a nonce before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotOwner {
-    /// The payment.
     pub payment: PaymentKey,
-    /// Which of its slots.
     pub generation: u32,
 }
 
-/// What is known beside the payment's own entry.
+/// What is known besides the payment's own memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The payment transactions signed for the current slot.
     pub signed: &'a [TxHash],
     /// An attestation whose signature was checked.
-    pub void: Option<&'a VoidProof>,
+    pub void: Option<&'a VerifiedVoid>,
     /// Who used the proposed nonce before.
     pub owner: Option<&'a SlotOwner>,
     /// How many replacements a slot may have.
     pub max_bumps: u32,
 }
 
-/// How the current slot stands.
+/// What was signed for the current slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Payment transactions were signed for it and no cancellation.
-    Paying {
-        /// Fee bumps so far.
-        bumps: u32,
-    },
+    Paying { bumps: u32 },
     /// A cancellation was signed for it; it will not carry another payment transaction.
     Closing {
         /// Whether a payment transaction was signed for it before, which may still land.
@@ -171,62 +142,43 @@ pub enum State {
 
 /// The guard's memory of one payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Chain, wallet and job.
-    pub binding: Binding,
+pub struct GuardedPayment {
+    pub parties: Parties,
     /// What is paid; none while only a cancellation was signed.
     pub terms: Option<Terms>,
-    /// Counts slots: 0 for the first.
     pub generation: u32,
-    /// The current slot.
     pub slot: Slot,
     /// The highest bid signed for it.
     pub bid: Bid,
-    /// How the slot stands.
     pub state: State,
 }
 
-/// What kind of signature was granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What kind of signature was granted. Its text is the stable reason in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "payment_guard.", const_into_str)]
 pub enum StepKind {
     /// The first transaction of the payment.
     First,
     /// Byte for byte a transaction signed before.
+    #[strum(serialize = "same_transaction")]
     Same,
     /// The same payment at the same nonce for a higher fee.
     FeeBump,
-    /// Closes the slot.
     Cancellation,
     /// A new slot, the old one being proven void or never having carried a payment.
     NewSlot,
 }
 
-impl StepKind {
-    /// Stable reason, as audits spell it.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::First => "payment_guard.first",
-            Self::Same => "payment_guard.same_transaction",
-            Self::FeeBump => "payment_guard.fee_bump",
-            Self::Cancellation => "payment_guard.cancellation",
-            Self::NewSlot => "payment_guard.new_slot",
-        }
-    }
-}
-
-/// A granted transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What kind.
     pub kind: StepKind,
-    /// The memory after it.
-    pub next: Entry,
+    pub next: GuardedPayment,
 }
 
-/// Why a signature is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a signature is refused. The name of the variant is the stable reason in the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "payment_guard.", const_into_str)]
 pub enum GuardRefusal {
-    /// The payment belongs to another chain, wallet or job.
     #[error("this payment is bound to another {0}")]
     Bound(&'static str),
     /// Destination, amount, asset or call differ from what was signed first.
@@ -235,16 +187,14 @@ pub enum GuardRefusal {
     /// Another nonce while the first can still land.
     #[error("a transaction for this payment exists at nonce {0} and may still land")]
     SecondNonce(u64),
-    /// Another TRON transaction while the first can still land.
+    /// Another transaction without a nonce while the first can still land.
     #[error("transaction {0} for this payment may still land")]
     SecondTransaction(TxHash),
     /// A replacement must pay more, or nodes drop it and two hashes are watched for nothing.
     #[error("a replacement must offer more than {0} per unit of gas, and no smaller tip")]
     FeeNotHigher(u128),
-    /// The cap on replacements.
     #[error("{0} replacements were signed for this slot, which is the limit")]
     TooManyBumps(u32),
-    /// The slot is being closed.
     #[error("a cancellation was signed at this nonce")]
     Cancelled,
     /// The nonce served another payment, or an earlier slot of this one.
@@ -253,39 +203,22 @@ pub enum GuardRefusal {
     /// The attestation leaves out a transaction that could still land.
     #[error("the void attestation does not cover {0}")]
     VoidIncomplete(TxHash),
-    /// The attestation names another job.
     #[error("the void attestation is for another job")]
     VoidOtherJob,
 }
 
-impl GuardRefusal {
-    /// Stable reason.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Bound(_) => "payment_guard.bound",
-            Self::TermsChanged(_) => "payment_guard.terms_changed",
-            Self::SecondNonce(_) => "payment_guard.second_nonce",
-            Self::SecondTransaction(_) => "payment_guard.second_transaction",
-            Self::FeeNotHigher(_) => "payment_guard.fee_not_higher",
-            Self::TooManyBumps(_) => "payment_guard.too_many_bumps",
-            Self::Cancelled => "payment_guard.cancelled",
-            Self::NonceSpent(_) => "payment_guard.nonce_spent",
-            Self::VoidIncomplete(_) => "payment_guard.void_incomplete",
-            Self::VoidOtherJob => "payment_guard.void_other_job",
-        }
-    }
-}
-
-impl Entry {
+impl GuardedPayment {
     /// Decides about the first transaction of a payment nobody has signed for.
     pub fn open(proposal: Proposal, owner: Option<&SlotOwner>) -> Result<Step, GuardRefusal> {
         unspent(proposal.slot, owner)?;
-        let (terms, state, kind) = match proposal.act {
-            Act::Pay(terms) => (Some(terms), State::Paying { bumps: 0 }, StepKind::First),
-            Act::Cancel => (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation),
+        let (terms, state, kind) = match proposal.action {
+            ProposedAction::Pay(terms) => (Some(terms), State::Paying { bumps: 0 }, StepKind::First),
+            ProposedAction::Cancel => {
+                (None, State::Closing { live: false, bumps: 0 }, StepKind::Cancellation)
+            }
         };
         let next = Self {
-            binding: proposal.binding,
+            parties: proposal.parties,
             terms,
             generation: 0,
             slot: proposal.slot,
@@ -297,8 +230,8 @@ impl Entry {
 
     /// Decides about a further transaction.
     pub fn apply(&self, proposal: Proposal, evidence: &Evidence<'_>) -> Result<Step, GuardRefusal> {
-        self.check_binding(&proposal.binding)?;
-        if let (Act::Pay(terms), Some(known)) = (&proposal.act, &self.terms) {
+        self.check_parties(&proposal.parties)?;
+        if let (ProposedAction::Pay(terms), Some(known)) = (&proposal.action, &self.terms) {
             known.check(terms)?;
         }
         if proposal.slot == self.slot {
@@ -312,9 +245,9 @@ impl Entry {
             self.check_void(evidence.signed, evidence.void)?;
         }
         unspent(proposal.slot, evidence.owner)?;
-        let state = match &proposal.act {
-            Act::Pay(_) => State::Paying { bumps: 0 },
-            Act::Cancel => State::Closing { live: false, bumps: 0 },
+        let state = match &proposal.action {
+            ProposedAction::Pay(_) => State::Paying { bumps: 0 },
+            ProposedAction::Cancel => State::Closing { live: false, bumps: 0 },
         };
         Ok(Step { kind: StepKind::NewSlot, next: self.moved(proposal, state, self.generation + 1) })
     }
@@ -324,24 +257,26 @@ impl Entry {
         let counted = |bumps: u32| {
             if bumps >= max_bumps { Err(GuardRefusal::TooManyBumps(max_bumps)) } else { Ok(bumps + 1) }
         };
-        let (kind, state) = match (self.state, &proposal.act) {
-            (State::Paying { .. }, Act::Pay(terms)) if same_bid && self.terms.as_ref() == Some(terms) => {
+        let (kind, state) = match (self.state, &proposal.action) {
+            (State::Paying { .. }, ProposedAction::Pay(terms))
+                if same_bid && self.terms.as_ref() == Some(terms) =>
+            {
                 (StepKind::Same, self.state)
             }
-            (State::Paying { bumps }, Act::Pay(_)) => {
+            (State::Paying { bumps }, ProposedAction::Pay(_)) => {
                 if !proposal.bid.outbids(&self.bid) {
                     return Err(GuardRefusal::FeeNotHigher(self.bid.ceiling));
                 }
                 (StepKind::FeeBump, State::Paying { bumps: counted(bumps)? })
             }
-            (State::Paying { .. }, Act::Cancel) => {
+            (State::Paying { .. }, ProposedAction::Cancel) => {
                 (StepKind::Cancellation, State::Closing { live: true, bumps: 0 })
             }
-            (State::Closing { .. }, Act::Pay(_)) => return Err(GuardRefusal::Cancelled),
-            (State::Closing { .. }, Act::Cancel) if same_bid => (StepKind::Same, self.state),
+            (State::Closing { .. }, ProposedAction::Pay(_)) => return Err(GuardRefusal::Cancelled),
+            (State::Closing { .. }, ProposedAction::Cancel) if same_bid => (StepKind::Same, self.state),
             // A cancellation pays nobody, so a lower bid is only useless, not harmful: the payment it competes
             // with may have been dropped at the fee cap.
-            (State::Closing { live, bumps }, Act::Cancel) => {
+            (State::Closing { live, bumps }, ProposedAction::Cancel) => {
                 (StepKind::Cancellation, State::Closing { live, bumps: counted(bumps)? })
             }
         };
@@ -349,34 +284,30 @@ impl Entry {
     }
 
     fn moved(&self, proposal: Proposal, state: State, generation: u32) -> Self {
-        let terms = match proposal.act {
-            Act::Pay(terms) => Some(terms),
-            Act::Cancel => self.terms.clone(),
+        let terms = match proposal.action {
+            ProposedAction::Pay(terms) => Some(terms),
+            ProposedAction::Cancel => self.terms.clone(),
         };
-        Self { binding: proposal.binding, terms, generation, slot: proposal.slot, bid: proposal.bid, state }
+        Self { parties: proposal.parties, terms, generation, slot: proposal.slot, bid: proposal.bid, state }
     }
 
-    fn check_binding(&self, proposed: &Binding) -> Result<(), GuardRefusal> {
-        if self.binding.chain != proposed.chain {
-            return Err(GuardRefusal::Bound("chain"));
-        }
-        if self.binding.wallet != proposed.wallet {
-            return Err(GuardRefusal::Bound("wallet"));
-        }
-        if self.binding.job != proposed.job {
-            return Err(GuardRefusal::Bound("job"));
-        }
-        Ok(())
+    fn check_parties(&self, proposed: &Parties) -> Result<(), GuardRefusal> {
+        let same = [
+            ("chain", self.parties.chain == proposed.chain),
+            ("wallet", self.parties.wallet == proposed.wallet),
+            ("job", self.parties.job == proposed.job),
+        ];
+        first_false(&same).map_or(Ok(()), |what| Err(GuardRefusal::Bound(what)))
     }
 
-    fn check_void(&self, signed: &[TxHash], void: Option<&VoidProof>) -> Result<(), GuardRefusal> {
+    fn check_void(&self, signed: &[TxHash], void: Option<&VerifiedVoid>) -> Result<(), GuardRefusal> {
         let Some(void) = void else {
             return Err(match self.slot {
                 Slot::Nonce(nonce) => GuardRefusal::SecondNonce(nonce),
                 Slot::Transaction { id, .. } => GuardRefusal::SecondTransaction(id),
             });
         };
-        if void.job() != self.binding.job {
+        if void.job() != self.parties.job {
             return Err(GuardRefusal::VoidOtherJob);
         }
         match signed.iter().find(|hash| !void.covers(hash)) {
@@ -388,21 +319,19 @@ impl Entry {
 
 impl Terms {
     fn check(&self, proposed: &Self) -> Result<(), GuardRefusal> {
-        if self.asset != proposed.asset {
-            return Err(GuardRefusal::TermsChanged("asset"));
-        }
-        if self.destination != proposed.destination {
-            return Err(GuardRefusal::TermsChanged("destination"));
-        }
         let shrinks = self.may_shrink && proposed.amount < self.amount;
-        if self.amount != proposed.amount && !shrinks {
-            return Err(GuardRefusal::TermsChanged("amount"));
-        }
-        if self.call_hash != proposed.call_hash {
-            return Err(GuardRefusal::TermsChanged("data"));
-        }
-        Ok(())
+        let same = [
+            ("asset", self.asset == proposed.asset),
+            ("destination", self.destination == proposed.destination),
+            ("amount", self.amount == proposed.amount || shrinks),
+            ("data", self.call_hash == proposed.call_hash),
+        ];
+        first_false(&same).map_or(Ok(()), |what| Err(GuardRefusal::TermsChanged(what)))
     }
+}
+
+fn first_false(checks: &[(&'static str, bool)]) -> Option<&'static str> {
+    checks.iter().find(|(_, holds)| !holds).map(|(what, _)| *what)
 }
 
 fn unspent(slot: Slot, owner: Option<&SlotOwner>) -> Result<(), GuardRefusal> {

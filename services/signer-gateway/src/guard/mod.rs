@@ -2,15 +2,15 @@
 //! signature for a payment is harmless, and the check of void attestations. Never reads a clock or a database, and
 //! never takes a caller's word that an earlier transaction is dead.
 //!
-//! Invariant: at any time at most one nonce (EVM) or transaction id (TRON) of a payment can land.
+//! Invariant: at any time at most one nonce of a payment can land, or one transaction on a chain without nonces.
 
 mod attestation;
 mod domain;
 #[cfg(test)]
 mod tests;
 
-pub use attestation::{AttestationError, VoidAttestation, VoidProof};
+pub use attestation::{AttestationError, VerifiedVoid, VoidAttestation};
 pub use domain::{
-    Act, Bid, Binding, Entry, Evidence, GuardRefusal, PaymentKey, Proposal, Slot, SlotOwner, State, Step,
-    StepKind, Terms,
+    Bid, Evidence, GuardRefusal, GuardedPayment, Parties, PaymentKey, Proposal, ProposedAction, Slot,
+    SlotOwner, State, Step, StepKind, Terms,
 };

@@ -9,8 +9,8 @@ use super::*;
 
 const MAX_BUMPS: u32 = 3;
 
-fn binding(job: JobId) -> Binding {
-    Binding {
+fn parties(job: JobId) -> Parties {
+    Parties {
         chain: "bsc".parse().expect("chain"),
         wallet: Address::from_body(AddressFormat::Evm, [1; 20]),
         job,
@@ -32,15 +32,20 @@ fn bid(ceiling: u128) -> Bid {
 }
 
 fn pay(job: JobId, nonce: u64, ceiling: u128) -> Proposal {
-    Proposal { binding: binding(job), slot: Slot::Nonce(nonce), bid: bid(ceiling), act: Act::Pay(terms()) }
+    Proposal {
+        parties: parties(job),
+        slot: Slot::Nonce(nonce),
+        bid: bid(ceiling),
+        action: ProposedAction::Pay(terms()),
+    }
 }
 
 fn cancel(job: JobId, nonce: u64, ceiling: u128) -> Proposal {
-    Proposal { act: Act::Cancel, ..pay(job, nonce, ceiling) }
+    Proposal { action: ProposedAction::Cancel, ..pay(job, nonce, ceiling) }
 }
 
 fn hash(n: u8) -> TxHash {
-    TxHash([n; 32])
+    TxHash::from([n; 32])
 }
 
 fn owner() -> SlotOwner {
@@ -49,30 +54,30 @@ fn owner() -> SlotOwner {
 
 fn evidence<'a>(
     signed: &'a [TxHash],
-    void: Option<&'a VoidProof>,
+    void: Option<&'a VerifiedVoid>,
     owner: Option<&'a SlotOwner>,
 ) -> Evidence<'a> {
     Evidence { signed, void, owner, max_bumps: MAX_BUMPS }
 }
 
-fn proof(job: JobId, hashes: &[TxHash]) -> VoidProof {
-    VoidProof::believed(job, hashes.iter().copied().collect())
+fn proof(job: JobId, hashes: &[TxHash]) -> VerifiedVoid {
+    VerifiedVoid::believed(job, hashes.iter().copied().collect())
 }
 
 /// The states: paying, closing after a payment, closing without one.
-fn states(job: JobId) -> [Entry; 3] {
-    let paying = Entry::open(pay(job, 7, 100), None).expect("first").next;
+fn states(job: JobId) -> [GuardedPayment; 3] {
+    let paying = GuardedPayment::open(pay(job, 7, 100), None).expect("first").next;
     let closing_live =
         paying.apply(cancel(job, 7, 200), &evidence(&[hash(1)], None, None)).expect("cancel").next;
-    let closing_idle = Entry::open(cancel(job, 7, 100), None).expect("cancel").next;
+    let closing_idle = GuardedPayment::open(cancel(job, 7, 100), None).expect("cancel").next;
     [paying, closing_live, closing_idle]
 }
 
-fn apply(entry: &Entry, proposal: Proposal) -> Result<StepKind, &'static str> {
+fn apply(entry: &GuardedPayment, proposal: Proposal) -> Result<StepKind, &'static str> {
     entry
         .apply(proposal, &evidence(&[hash(1)], None, None))
         .map(|step| step.kind)
-        .map_err(|refusal| refusal.reason())
+        .map_err(|refusal| refusal.into_str())
 }
 
 #[test]
@@ -115,19 +120,19 @@ fn chain_wallet_and_job_never_change_in_any_state_even_with_an_attestation() {
     let proof = proof(job, &[hash(1)]);
     for entry in states(job) {
         for nonce in [7, 8] {
-            for act in [Act::Pay(terms()), Act::Cancel] {
-                let base = Proposal { act, ..pay(job, nonce, 300) };
+            for action in [ProposedAction::Pay(terms()), ProposedAction::Cancel] {
+                let base = Proposal { action, ..pay(job, nonce, 300) };
                 let other_wallet = Address::from_body(AddressFormat::Evm, [9; 20]);
                 let changed = [
-                    Binding { chain: "eth".parse().expect("chain"), ..binding(job) },
-                    Binding { wallet: other_wallet, ..binding(job) },
-                    Binding { job: JobId::new(), ..binding(job) },
+                    Parties { chain: "eth".parse().expect("chain"), ..parties(job) },
+                    Parties { wallet: other_wallet, ..parties(job) },
+                    Parties { job: JobId::new(), ..parties(job) },
                 ];
-                for binding in changed {
-                    let proposal = Proposal { binding, ..base.clone() };
+                for parties in changed {
+                    let proposal = Proposal { parties, ..base.clone() };
                     let refusal =
                         entry.apply(proposal, &evidence(&[hash(1)], Some(&proof), None)).unwrap_err();
-                    assert_eq!(refusal.reason(), "payment_guard.bound");
+                    assert_eq!(refusal.into_str(), "payment_guard.bound");
                 }
             }
         }
@@ -148,9 +153,9 @@ fn destination_amount_and_asset_never_change_even_with_an_attestation() {
     ];
     for terms in changed {
         for nonce in [7, 8] {
-            let proposal = Proposal { act: Act::Pay(terms.clone()), ..pay(job, nonce, 300) };
+            let proposal = Proposal { action: ProposedAction::Pay(terms.clone()), ..pay(job, nonce, 300) };
             let refusal = paying.apply(proposal, &evidence(&[hash(1)], Some(&proof), None)).unwrap_err();
-            assert_eq!(refusal.reason(), "payment_guard.terms_changed");
+            assert_eq!(refusal.into_str(), "payment_guard.terms_changed");
         }
     }
 }
@@ -159,10 +164,10 @@ fn destination_amount_and_asset_never_change_even_with_an_attestation() {
 fn only_a_native_sweep_may_shrink_and_never_grows() {
     let job = JobId::new();
     let sweep = |amount: u64, ceiling| Proposal {
-        act: Act::Pay(Terms { amount: amount.into(), may_shrink: true, ..terms() }),
+        action: ProposedAction::Pay(Terms { amount: amount.into(), may_shrink: true, ..terms() }),
         ..pay(job, 7, ceiling)
     };
-    let entry = Entry::open(sweep(100, 100), None).expect("first").next;
+    let entry = GuardedPayment::open(sweep(100, 100), None).expect("first").next;
     assert_eq!(apply(&entry, sweep(90, 200)), Ok(StepKind::FeeBump));
     assert_eq!(apply(&entry, sweep(101, 200)), Err("payment_guard.terms_changed"));
     assert_eq!(apply(&entry, sweep(90, 100)), Err("payment_guard.fee_not_higher"));
@@ -173,7 +178,7 @@ fn an_attestation_opens_a_new_nonce_only_if_it_covers_every_payment_of_the_old_o
     let job = JobId::new();
     let signed = [hash(1), hash(2)];
     for entry in &states(job)[..2] {
-        let step = |void: &VoidProof| {
+        let step = |void: &VerifiedVoid| {
             entry.apply(pay(job, 8, 10), &evidence(&signed, Some(void), None)).map(|step| step.next)
         };
         let next = step(&proof(job, &signed)).expect("new slot");
@@ -190,9 +195,9 @@ fn an_attestation_opens_a_new_nonce_only_if_it_covers_every_payment_of_the_old_o
 fn a_nonce_serves_one_payment_ever() {
     let job = JobId::new();
     let taken = Some(owner());
-    let first = Entry::open(pay(job, 7, 100), taken.as_ref());
+    let first = GuardedPayment::open(pay(job, 7, 100), taken.as_ref());
     assert_eq!(first, Err(GuardRefusal::NonceSpent(7)));
-    assert_eq!(Entry::open(cancel(job, 7, 100), taken.as_ref()), Err(GuardRefusal::NonceSpent(7)));
+    assert_eq!(GuardedPayment::open(cancel(job, 7, 100), taken.as_ref()), Err(GuardRefusal::NonceSpent(7)));
     let proof = proof(job, &[hash(1)]);
     for entry in states(job) {
         let moved = entry.apply(pay(job, 8, 300), &evidence(&[hash(1)], Some(&proof), taken.as_ref()));
@@ -219,7 +224,7 @@ fn a_tron_payment_is_signed_once_until_proven_void() {
         bid: Bid::NONE,
         ..pay(job, 0, 0)
     };
-    let entry = Entry::open(at(1), None).expect("first").next;
+    let entry = GuardedPayment::open(at(1), None).expect("first").next;
     assert_eq!(apply(&entry, at(1)), Ok(StepKind::Same));
     assert_eq!(apply(&entry, at(2)), Err("payment_guard.second_transaction"));
     let proof = proof(job, &[hash(1)]);
@@ -230,7 +235,7 @@ fn a_tron_payment_is_signed_once_until_proven_void() {
 /// What the chain and confirmation know: which nonces hold payment transactions that can still land.
 #[derive(Default)]
 struct Model {
-    entry: Option<Entry>,
+    entry: Option<GuardedPayment>,
     signed: BTreeMap<u64, BTreeSet<TxHash>>,
     dead: BTreeSet<u64>,
     used: BTreeSet<u64>,
@@ -269,18 +274,18 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 impl Model {
     /// Confirmation attests only what is dead on chain.
-    fn attestation(&self, job: JobId) -> VoidProof {
+    fn attestation(&self, job: JobId) -> VerifiedVoid {
         let dead = self.signed.iter().filter(|(nonce, _)| self.dead.contains(nonce));
-        VoidProof::believed(job, dead.flat_map(|(_, hashes)| hashes.iter().copied()).collect())
+        VerifiedVoid::believed(job, dead.flat_map(|(_, hashes)| hashes.iter().copied()).collect())
     }
 
     fn propose(&mut self, job: JobId, proposal: Proposal, attest: bool) {
         let Slot::Nonce(nonce) = proposal.slot else { unreachable!("the model has nonces only") };
-        let pays = matches!(proposal.act, Act::Pay(_));
+        let pays = matches!(proposal.action, ProposedAction::Pay(_));
         let void = attest.then(|| self.attestation(job));
         let owner = self.used.contains(&nonce).then(owner);
         let step = match &self.entry {
-            None => Entry::open(proposal, owner.as_ref()),
+            None => GuardedPayment::open(proposal, owner.as_ref()),
             Some(entry) => {
                 let Slot::Nonce(current) = entry.slot else { unreachable!("the model has nonces only") };
                 let signed: Vec<TxHash> = self.signed.get(&current).into_iter().flatten().copied().collect();

@@ -1,40 +1,33 @@
-//! BIP-32 over libsecp256k1, limited to the two BIP-44 branches Bursar uses. The branch `m/44'/coin'/0'/0` is
+//! BIP-32 over libsecp256k1, limited to one BIP-44 branch for each family of chains. The branch `m/44'/coin'/0'/0` is
 //! derived once and cached with its public key, so that a wallet's key costs one HMAC and one scalar addition.
-
-use std::fmt;
 
 use hmac::{Hmac, Mac};
 use secp256k1::{Message, PublicKey, SECP256K1, Scalar, SecretKey};
 use sha2::Sha512;
+use types::Address;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::KeyError;
 
 const HARDENED: u32 = 1 << 31;
 
-/// The BIP-44 coin of a branch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Coin {
-    /// `m/44'/60'/0'/0`
-    Ethereum,
-    /// `m/44'/195'/0'/0`
-    Tron,
+/// How a family of chains derives its wallets from a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Scheme {
+    /// The BIP-44 coin of its branch.
+    pub coin: u32,
+    /// The address of an uncompressed public key.
+    pub address: fn(&[u8; 65]) -> Address,
 }
 
-impl Coin {
-    /// Both branches of a group.
-    pub const ALL: [Self; 2] = [Self::Ethereum, Self::Tron];
-
-    fn number(self) -> u32 {
-        match self {
-            Self::Ethereum => 60,
-            Self::Tron => 195,
-        }
+impl Scheme {
+    /// The path of one wallet, as people write it.
+    pub fn path(&self, index: u32) -> String {
+        format!("m/44'/{}'/0'/0/{index}", self.coin)
     }
 
-    /// The path of one wallet, as people write it.
-    pub fn path(self, index: u32) -> String {
-        format!("m/44'/{}'/0'/0/{index}", self.number())
+    pub fn address_of(&self, leaf: &LeafKey) -> Result<Address, KeyError> {
+        Ok((self.address)(&leaf.public()?))
     }
 }
 
@@ -43,7 +36,6 @@ impl Coin {
 pub struct Seed(Zeroizing<[u8; 64]>);
 
 impl Seed {
-    /// Takes over 64 bytes.
     pub fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -64,19 +56,13 @@ impl Seed {
     }
 
     /// Derives `m/44'/coin'/0'/0`.
-    pub fn branch(&self, coin: Coin) -> Result<BranchKey, KeyError> {
+    pub fn branch(&self, coin: u32) -> Result<BranchKey, KeyError> {
         let mut node = Node::master(self)?;
-        for child in [44 | HARDENED, coin.number() | HARDENED, HARDENED, 0] {
+        for child in [44 | HARDENED, coin | HARDENED, HARDENED, 0] {
             node = node.child(child, None)?;
         }
         let public = node.public();
         Ok(BranchKey { node, public })
-    }
-}
-
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seed(..)")
     }
 }
 
@@ -146,7 +132,6 @@ pub struct BranchKey {
 }
 
 impl BranchKey {
-    /// The key of wallet `index`.
     pub fn leaf(&self, index: u32) -> Result<LeafKey, KeyError> {
         if index >= HARDENED {
             return Err(KeyError::IndexTooLarge);
@@ -156,42 +141,27 @@ impl BranchKey {
     }
 }
 
-impl fmt::Debug for BranchKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BranchKey(..)")
-    }
-}
-
 /// One wallet's private key, wiped when dropped.
 pub struct LeafKey {
     key: Zeroizing<[u8; 32]>,
 }
 
-impl fmt::Debug for LeafKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeafKey(..)")
-    }
-}
+redact_debug!(Seed, BranchKey, LeafKey);
 
 /// A low-s signature with the parity of its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverableSignature {
-    /// `r || s`
     pub compact: [u8; 64],
     /// Recovery id, 0 or 1.
     pub odd_y: bool,
 }
 
 impl LeafKey {
-    /// The last twenty bytes of the key's hash: the body of the address on EVM chains and on TRON.
-    pub fn address_body(&self) -> Result<[u8; 20], KeyError> {
+    fn public(&self) -> Result<[u8; 65], KeyError> {
         let mut secret = secret_key(&self.key)?;
         let public = PublicKey::from_secret_key(SECP256K1, &secret).serialize_uncompressed();
         secret.non_secure_erase();
-        let hash = alloy_primitives::keccak256(&public[1..]);
-        let mut body = [0u8; 20];
-        body.copy_from_slice(&hash[12..]);
-        Ok(body)
+        Ok(public)
     }
 
     /// Signs a digest deterministically (RFC 6979), low-s.
@@ -234,13 +204,25 @@ fn hmac_sha512(key: &[u8], parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
 
 #[cfg(test)]
 mod tests {
+    use types::AddressFormat;
+
     use super::*;
+    use crate::builder::family;
     use crate::keys::seed_from_phrase;
 
     const PHRASE: &str = "test test test test test test test test test test test junk";
 
-    fn leaf(coin: Coin, index: u32) -> LeafKey {
+    const ETHEREUM: u32 = 60;
+
+    fn leaf(coin: u32, index: u32) -> LeafKey {
         seed_from_phrase(PHRASE, "").expect("phrase").branch(coin).expect("branch").leaf(index).expect("leaf")
+    }
+
+    fn check(format: AddressFormat, index: u32, key: &str, address: &str) {
+        let scheme = family(format).scheme();
+        let leaf = leaf(scheme.coin, index);
+        assert_eq!(hex::encode(*leaf.key), key);
+        assert_eq!(scheme.address_of(&leaf).expect("address").to_string(), address);
     }
 
     #[test]
@@ -249,17 +231,15 @@ mod tests {
             (
                 0,
                 "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
-                "f39fd6e51aad88f6f4ce6ab8827279cfffb92266",
+                "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
             ),
             (
                 1,
                 "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
-                "70997970c51812dc3a010c7d01b50e0d17dc79c8",
+                "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
             ),
         ] {
-            let leaf = leaf(Coin::Ethereum, index);
-            assert_eq!(hex::encode(*leaf.key), key);
-            assert_eq!(hex::encode(leaf.address_body().expect("address")), address);
+            check(AddressFormat::Evm, index, key, address);
         }
     }
 
@@ -269,17 +249,15 @@ mod tests {
             (
                 0,
                 "15f0bbb1774be40b7a8d7965d637f324bda2f711fc5726a3dcc19585c6950954",
-                "e2e1a54926527fbb4e4420de4c6bab82beaee24d",
+                "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6",
             ),
             (
                 1,
                 "9b6ac6a6faf1dc64240f654475a7e668141e4205262367feb7269ef332113929",
-                "9705bf55c3dcc6d277ebb8fe2a68762268822ba2",
+                "TPjjvMwjPoDC32V2dGDYTkLH4E5LAtBZ6C",
             ),
         ] {
-            let leaf = leaf(Coin::Tron, index);
-            assert_eq!(hex::encode(*leaf.key), key);
-            assert_eq!(hex::encode(leaf.address_body().expect("address")), address);
+            check(AddressFormat::Tron, index, key, address);
         }
     }
 
@@ -302,7 +280,7 @@ mod tests {
 
     #[test]
     fn hardened_indices_are_refused() {
-        let branch = seed_from_phrase(PHRASE, "").expect("phrase").branch(Coin::Ethereum).expect("branch");
+        let branch = seed_from_phrase(PHRASE, "").expect("phrase").branch(ETHEREUM).expect("branch");
         assert_eq!(branch.leaf(HARDENED).unwrap_err(), KeyError::IndexTooLarge);
         assert!(branch.leaf(HARDENED - 1).is_ok());
     }
@@ -311,7 +289,7 @@ mod tests {
     fn signatures_are_deterministic_low_s_and_recover_to_the_signer() {
         let half_order =
             hex::decode("7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0").expect("hex");
-        let leaf = leaf(Coin::Ethereum, 0);
+        let leaf = leaf(ETHEREUM, 0);
         for i in 0..64u8 {
             let digest = [i; 32];
             let signature = leaf.sign(digest).expect("signature");
@@ -320,23 +298,22 @@ mod tests {
             let parsed =
                 alloy_primitives::Signature::from_bytes_and_parity(&signature.compact, signature.odd_y);
             let recovered = recover(digest, &signature);
-            assert_eq!(recovered, leaf.address_body().expect("address"));
+            assert_eq!(recovered, leaf.public().expect("key"));
             assert_eq!(parsed.v(), signature.odd_y);
         }
     }
 
-    fn recover(digest: [u8; 32], signature: &RecoverableSignature) -> [u8; 20] {
+    fn recover(digest: [u8; 32], signature: &RecoverableSignature) -> [u8; 65] {
         let id = secp256k1::ecdsa::RecoveryId::try_from(i32::from(signature.odd_y)).expect("id");
         let parsed =
             secp256k1::ecdsa::RecoverableSignature::from_compact(&signature.compact, id).expect("signature");
-        let public = parsed.recover(Message::from_digest(digest)).expect("recovers").serialize_uncompressed();
-        alloy_primitives::keccak256(&public[1..])[12..].try_into().expect("20 bytes")
+        parsed.recover(Message::from_digest(digest)).expect("recovers").serialize_uncompressed()
     }
 
     #[test]
     fn debug_output_shows_no_key_material() {
         let seed = seed_from_phrase(PHRASE, "").expect("phrase");
-        let branch = seed.branch(Coin::Ethereum).expect("branch");
+        let branch = seed.branch(ETHEREUM).expect("branch");
         let shown = format!("{seed:?} {branch:?} {:?}", branch.leaf(0).expect("leaf"));
         assert_eq!(shown, "Seed(..) BranchKey(..) LeafKey(..)");
     }

@@ -7,11 +7,10 @@ mod hd;
 mod phrase;
 mod ring;
 
-pub use hd::{BranchKey, Coin, LeafKey, RecoverableSignature, Seed};
+pub use hd::{BranchKey, LeafKey, RecoverableSignature, Scheme, Seed};
 pub use phrase::{PhraseError, seed_from_phrase, seed_from_random};
 pub use ring::{Epoch, KeyRing, WalletKey};
 
-/// Why a key could not be derived or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The seed or an intermediate key lies outside the curve's order (probability about 2^-127).

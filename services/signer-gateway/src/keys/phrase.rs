@@ -8,27 +8,20 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::Seed;
 
-/// Why a phrase was refused. Never repeats a word of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PhraseError {
-    /// Not 12, 15, 18, 21 or 24 words.
     #[error("a phrase has 12, 15, 18, 21 or 24 words")]
     WordCount,
-    /// Not 12 or 24 words.
     #[error("a new phrase has 12 or 24 words")]
     NewWordCount,
-    /// A word is not in the English list.
     #[error("word {0} is not in the BIP-39 English list")]
     UnknownWord(usize),
-    /// The checksum does not match: a word was mistyped or moved.
     #[error("the phrase's checksum does not match")]
     Checksum,
-    /// The system has no randomness to give.
     #[error("the system's random source failed")]
     NoRandomness,
 }
 
-/// Turns an imported phrase into its seed.
 pub fn seed_from_phrase(phrase: &str, passphrase: &str) -> Result<Seed, PhraseError> {
     let mut mnemonic = Mnemonic::parse_in(bip39::Language::English, phrase).map_err(|error| match error {
         bip39::Error::UnknownWord(position) => PhraseError::UnknownWord(position + 1),

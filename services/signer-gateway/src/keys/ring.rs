@@ -1,8 +1,8 @@
-//! The keys in memory while the gateway is unsealed: two branch keys per wallet group. Owns what sealing must wipe.
-//! Never holds a seed or a wallet's own key for longer than the call that needs it.
+//! The keys in memory while the gateway is unsealed: for each wallet group one branch key for each family of chains. Owns what
+//! sealing must wipe. Never holds a seed or a wallet's own key for longer than the call that needs it.
 //!
-//! Where it could hurt: a request takes its key and waits behind others; meanwhile the gateway is sealed. So every key belongs
-//! to the epoch between an unsealing and the next sealing, and says no once that is over; and nothing is taken into memory
+//! The danger: a request takes its key and waits behind others; meanwhile the gateway is sealed. Therefore every key belongs to
+//! the epoch between an unsealing and the next sealing and refuses to sign once that is over; and nothing is taken into memory
 //! under an epoch that is over, however long it took to open.
 
 use std::collections::HashMap;
@@ -10,9 +10,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use types::Address;
 use types::id::WalletGroupId;
 
-use super::{BranchKey, Coin, KeyError, LeafKey, RecoverableSignature, Seed};
+use super::{BranchKey, KeyError, LeafKey, RecoverableSignature, Scheme, Seed};
 
 /// Addresses are public and cost a point multiplication each; this many are remembered (about 5 MiB).
 const REMEMBERED_ADDRESSES: usize = 65_536;
@@ -33,18 +34,17 @@ impl Epoch {
     }
 }
 
-/// One wallet: its address body at once, its key only while signing, and no longer than its epoch.
+/// One wallet: its address at once, its key only while signing, and no longer than its epoch.
 #[derive(Debug)]
 pub struct WalletKey {
     leaf: LeafKey,
-    body: [u8; 20],
+    address: Address,
     epoch: Epoch,
 }
 
 impl WalletKey {
-    /// Body of the wallet's address.
-    pub fn address_body(&self) -> [u8; 20] {
-        self.body
+    pub fn address(&self) -> Address {
+        self.address
     }
 
     /// Signs a digest a builder made, unless the gateway was sealed since the key was taken.
@@ -56,28 +56,34 @@ impl WalletKey {
     }
 
     #[cfg(test)]
-    pub(crate) fn from_leaf(leaf: LeafKey) -> Self {
-        let body = leaf.address_body().expect("address");
-        Self { leaf, body, epoch: Epoch::default() }
+    pub(crate) fn from_leaf(leaf: LeafKey, scheme: &Scheme) -> Self {
+        let address = scheme.address_of(&leaf).expect("address");
+        Self { leaf, address, epoch: Epoch::default() }
     }
 }
 
-type AddressKey = (WalletGroupId, Coin, u32);
+/// Group, coin and index.
+type AddressKey = (WalletGroupId, u32, u32);
 
 #[derive(Default)]
-struct Branches {
+struct UnsealedGroups {
     epoch: Epoch,
-    of: HashMap<WalletGroupId, Arc<[BranchKey; 2]>>,
+    /// The branches of each group by their coin.
+    branches: HashMap<WalletGroupId, Arc<HashMap<u32, BranchKey>>>,
 }
 
-/// All unsealed groups.
-#[derive(Default)]
 pub struct KeyRing {
-    groups: RwLock<Branches>,
-    addresses: RwLock<HashMap<AddressKey, [u8; 20]>>,
+    coins: Vec<u32>,
+    groups: RwLock<UnsealedGroups>,
+    addresses: RwLock<HashMap<AddressKey, Address>>,
 }
 
 impl KeyRing {
+    /// An empty ring that will hold the branches of these coins.
+    pub fn new(coins: Vec<u32>) -> Self {
+        Self { coins, groups: RwLock::default(), addresses: RwLock::default() }
+    }
+
     /// The present epoch; over as soon as the ring is cleared.
     pub fn epoch(&self) -> Epoch {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).epoch.clone()
@@ -85,29 +91,22 @@ impl KeyRing {
 
     /// Derives and keeps a group's branches, if `epoch` is still the present one.
     pub fn insert(&self, group: WalletGroupId, seed: &Seed, epoch: &Epoch) -> Result<(), KeyError> {
-        let [ethereum, tron] = Coin::ALL;
-        let branches = Arc::new([seed.branch(ethereum)?, seed.branch(tron)?]);
+        let branches = self.coins.iter().map(|coin| Ok((*coin, seed.branch(*coin)?)));
+        let branches = Arc::new(branches.collect::<Result<HashMap<_, _>, KeyError>>()?);
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         if !groups.epoch.is(epoch) {
             return Err(KeyError::Sealed);
         }
-        groups.of.insert(group, branches);
+        groups.branches.insert(group, branches);
         Ok(())
     }
 
-    /// Whether the group's keys are in memory.
     pub fn contains(&self, group: WalletGroupId) -> bool {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).of.contains_key(&group)
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).branches.contains_key(&group)
     }
 
-    /// How many groups are in memory.
-    pub fn len(&self) -> usize {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).of.len()
-    }
-
-    /// Whether no group is in memory.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn len(&self) -> usize {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).branches.len()
     }
 
     /// Wipes every key, and ends the use of those that were taken before: when this returns, nothing of them signs.
@@ -118,36 +117,32 @@ impl KeyRing {
         self.addresses.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The wallet at `index` of a group's branch.
-    pub fn wallet(&self, group: WalletGroupId, coin: Coin, index: u32) -> Result<WalletKey, KeyError> {
+    pub fn wallet(&self, group: WalletGroupId, scheme: &Scheme, index: u32) -> Result<WalletKey, KeyError> {
         let (branches, epoch) = {
             let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-            (groups.of.get(&group).cloned().ok_or(KeyError::Sealed)?, groups.epoch.clone())
+            (groups.branches.get(&group).cloned().ok_or(KeyError::Sealed)?, groups.epoch.clone())
         };
-        let leaf = match coin {
-            Coin::Ethereum => branches[0].leaf(index)?,
-            Coin::Tron => branches[1].leaf(index)?,
-        };
-        let key = (group, coin, index);
+        let leaf = branches.get(&scheme.coin).ok_or(KeyError::Sealed)?.leaf(index)?;
+        let key = (group, scheme.coin, index);
         let known = self.addresses.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        let body = match known {
-            Some(body) => body,
+        let address = match known {
+            Some(address) => address,
             None => {
-                let body = leaf.address_body()?;
-                self.remember(key, body);
-                body
+                let address = scheme.address_of(&leaf)?;
+                self.remember(key, address);
+                address
             }
         };
-        Ok(WalletKey { leaf, body, epoch })
+        Ok(WalletKey { leaf, address, epoch })
     }
 
-    fn remember(&self, key: AddressKey, body: [u8; 20]) {
+    fn remember(&self, key: AddressKey, address: Address) {
         let mut addresses = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
         // Starting over is cheaper than tracking use: hot wallets return to the map with their next signature.
         if addresses.len() >= REMEMBERED_ADDRESSES {
             addresses.clear();
         }
-        addresses.insert(key, body);
+        addresses.insert(key, address);
     }
 }
 
@@ -159,38 +154,39 @@ impl fmt::Debug for KeyRing {
 
 #[cfg(test)]
 mod tests {
+    use types::AddressFormat;
+
     use super::*;
+    use crate::builder::family;
     use crate::keys::seed_from_phrase;
 
     #[test]
     fn keys_are_gone_after_sealing_and_back_after_unsealing() {
         let seed = seed_from_phrase("test test test test test test test test test test test junk", "")
             .expect("seed");
-        let ring = KeyRing::default();
+        let [evm, tron] = [AddressFormat::Evm, AddressFormat::Tron].map(|format| family(format).scheme());
+        let ring = KeyRing::new(vec![evm.coin, tron.coin]);
         let group = WalletGroupId::new();
-        assert_eq!(ring.wallet(group, Coin::Ethereum, 0).unwrap_err(), KeyError::Sealed);
+        assert_eq!(ring.wallet(group, &evm, 0).unwrap_err(), KeyError::Sealed);
         let epoch = ring.epoch();
         ring.insert(group, &seed, &epoch).expect("inserted");
         for _ in 0..2 {
-            let wallet = ring.wallet(group, Coin::Ethereum, 0).expect("wallet");
-            assert_eq!(hex::encode(wallet.address_body()), "f39fd6e51aad88f6f4ce6ab8827279cfffb92266");
+            let wallet = ring.wallet(group, &evm, 0).expect("wallet");
+            assert_eq!(wallet.address().to_string(), "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266");
         }
-        let tron = ring.wallet(group, Coin::Tron, 0).expect("wallet");
-        assert_eq!(hex::encode(tron.address_body()), "e2e1a54926527fbb4e4420de4c6bab82beaee24d");
-        assert_eq!(ring.wallet(WalletGroupId::new(), Coin::Tron, 0).unwrap_err(), KeyError::Sealed);
-        assert!(tron.sign([1; 32]).is_ok());
+        let taken = ring.wallet(group, &tron, 0).expect("wallet");
+        assert_eq!(taken.address().to_string(), "TWer2Ygk5TEheHp3TPuYeqxmB6SsGZmaL6");
+        assert_eq!(ring.wallet(WalletGroupId::new(), &tron, 0).unwrap_err(), KeyError::Sealed);
+        assert!(taken.sign([1; 32]).is_ok());
         ring.clear();
-        assert!(ring.is_empty());
-        assert_eq!(ring.wallet(group, Coin::Ethereum, 0).unwrap_err(), KeyError::Sealed);
+        assert_eq!(ring.len(), 0);
+        assert_eq!(ring.wallet(group, &evm, 0).unwrap_err(), KeyError::Sealed);
         // A key that was taken before, and a group that was being opened.
-        assert_eq!(tron.sign([1; 32]).unwrap_err(), KeyError::Sealed);
+        assert_eq!(taken.sign([1; 32]).unwrap_err(), KeyError::Sealed);
         assert_eq!(ring.insert(group, &seed, &epoch).unwrap_err(), KeyError::Sealed);
         ring.insert(group, &seed, &ring.epoch()).expect("inserted");
-        assert!(ring.wallet(group, Coin::Tron, 0).expect("wallet").sign([1; 32]).is_ok());
-        assert_eq!(
-            tron.sign([1; 32]).unwrap_err(),
-            KeyError::Sealed,
-            "the next unsealing does not revive it"
-        );
+        assert!(ring.wallet(group, &tron, 0).expect("wallet").sign([1; 32]).is_ok());
+        let revived = taken.sign([1; 32]);
+        assert_eq!(revived.unwrap_err(), KeyError::Sealed, "the next unsealing does not revive it");
     }
 }

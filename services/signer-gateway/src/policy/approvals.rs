@@ -7,43 +7,36 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use types::{PaymentDigest, approval_message};
 
-use super::{CheckedSignatures, Claim, Policy, Refusal, Rule};
+use super::{Policy, Refusal, Rule, SignatureClaim, VerifiedSignatures};
 
 /// More approvals than any policy needs; bounds the work a hostile request causes.
 const MAX_PROOFS: usize = types::MOST_APPROVALS as usize;
 
-/// One approver's consent as it arrived: nothing in it is believed yet.
+/// One approver's consent as it arrived: nothing in it is verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalProof {
-    /// Name of the approver.
     pub approver: String,
-    /// Their signature.
     pub signature: Vec<u8>,
-    /// Until when it may be used.
     pub expires_at: DateTime<Utc>,
 }
 
 /// A consent whose signature was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedApproval {
-    /// Name of the approver.
     pub approver: String,
-    /// Until when it may be used.
     pub expires_at: DateTime<Utc>,
 }
 
 /// Checked approvals, and how many are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quorum {
-    /// Needed.
     pub required: u32,
     /// Of distinct persons, none of whom asked for it.
     pub approvals: Vec<VerifiedApproval>,
-    /// The longest an approval may live.
     pub max_validity: Duration,
 }
 
-/// What was consented to, and by whom as it is said.
+/// What approvers consented to, and their unverified signatures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Consent<'a> {
     pub(crate) digest: PaymentDigest,
@@ -51,15 +44,15 @@ pub(crate) struct Consent<'a> {
 }
 
 impl Consent<'_> {
-    /// What has to be checked of one proof; `None` when there is no such approver, or the signature has no signature's length.
-    fn claim(&self, policy: &Policy, proof: &ApprovalProof) -> Option<Claim> {
+    /// What has to be checked of one proof; `None` when there is no such approver, or the signature has the wrong length.
+    fn claim(&self, policy: &Policy, proof: &ApprovalProof) -> Option<SignatureClaim> {
         let key = policy.approvers.get(&proof.approver)?.key;
         let message = approval_message(self.digest, &proof.approver, proof.expires_at.timestamp());
-        Some(Claim { key, message, signature: proof.signature.as_slice().try_into().ok()? })
+        Some(SignatureClaim { key, message, signature: proof.signature.as_slice().try_into().ok()? })
     }
 
-    /// What has to be checked of all of them. More than any policy needs are refused unchecked.
-    pub(crate) fn claims(&self, policy: &Policy) -> Vec<Claim> {
+    /// What has to be checked of all proofs. More than any policy needs are refused without checking them.
+    pub(crate) fn claims(&self, policy: &Policy) -> Vec<SignatureClaim> {
         if self.proofs.len() > MAX_PROOFS {
             return Vec::new();
         }
@@ -68,14 +61,14 @@ impl Consent<'_> {
 }
 
 impl Quorum {
-    /// Checks every signature, that the approvers are distinct persons, and that none of them is among the `askers`: the caller
-    /// who asked for the payment, and for whom.
+    /// Checks every signature, that the approvers are distinct persons, and that none of them is among the `requesters`: the caller
+    /// who requested the payment, and for whom.
     pub(crate) fn verify(
         policy: &Policy,
         consent: &Consent<'_>,
-        askers: [&str; 2],
+        requesters: [&str; 2],
         required: u32,
-        checked: &CheckedSignatures,
+        checked: &VerifiedSignatures,
     ) -> Result<Self, Refusal> {
         let proofs = consent.proofs;
         if proofs.len() > MAX_PROOFS {
@@ -83,7 +76,7 @@ impl Quorum {
         }
         // Two keys of one person are that person, on both sides.
         let person = |name| policy.approvers.get(name).map_or(name, |approver| approver.person.as_str());
-        let asking = askers.map(person);
+        let requesting = requesters.map(person);
         let mut persons = HashSet::new();
         let mut approvals = Vec::with_capacity(proofs.len());
         for proof in proofs {
@@ -91,7 +84,7 @@ impl Quorum {
             let Some(approver) = policy.approvers.get(name) else {
                 return Err(refuse("approvals.unknown_approver", format!("{name:?} is no approver here")));
             };
-            if askers.contains(&name) || asking.contains(&approver.person.as_str()) {
+            if requesters.contains(&name) || requesting.contains(&approver.person.as_str()) {
                 return Err(refuse("approvals.requester", format!("{name:?} asked for this payment")));
             }
             if !persons.insert(approver.person.as_str()) {
@@ -108,9 +101,9 @@ impl Quorum {
         Ok(Self { required, approvals, max_validity: policy.max_approval_validity })
     }
 
-    /// Whether enough of them held at `judged_at`: now for a payment that was never signed, the instant of its first
-    /// signature afterwards, so that a fee bump does not depend on approvers still being awake. How long they may live is
-    /// counted from `now`: one that was renewed after the first signature is no longer than others.
+    /// Whether enough of them were valid at `judged_at`: now for a payment that was never signed, afterwards the time of its first
+    /// signature, so that a fee bump does not depend on approvers still being awake. How long they may be valid is counted from
+    /// `now`, also for one that was renewed after the first signature.
     pub fn judge(&self, judged_at: DateTime<Utc>, now: DateTime<Utc>) -> Result<(), Refusal> {
         let too_long = self
             .approvals

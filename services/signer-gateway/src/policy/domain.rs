@@ -7,16 +7,15 @@ use std::time::Duration;
 use ed25519_dalek::VerifyingKey;
 use types::{Address, AddressFormat, AssetSymbol, ChainName, RawAmount};
 
-/// Somebody whose signature counts.
+use crate::builder::ChainSettings;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approver {
     /// The human behind the key: two keys of one person count once.
     pub person: String,
-    /// Their public key.
     pub key: VerifyingKey,
 }
 
-/// How many approvals an amount needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
     /// Largest amount of this tier; none for the last.
@@ -25,30 +24,23 @@ pub struct Tier {
     pub approvals: u32,
 }
 
-/// The most that may move within a rolling window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLimit {
-    /// Length of the window.
     pub window: Duration,
-    /// The most, in raw units.
     pub amount: RawAmount,
 }
 
-/// What is admitted for one asset on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssetPolicy {
     /// The token's contract; none for the chain's own asset.
     pub contract: Option<Address>,
-    /// Largest withdrawal.
     pub max_transaction: RawAmount,
-    /// Most withdrawn over time.
     pub window: Option<WindowLimit>,
     /// Approvals by amount, ascending, the last without bound.
     pub tiers: Vec<Tier>,
 }
 
 impl AssetPolicy {
-    /// Approvals an amount needs.
     pub fn approvals_for(&self, amount: RawAmount) -> u32 {
         self.tiers
             .iter()
@@ -58,70 +50,53 @@ impl AssetPolicy {
     }
 }
 
-/// A contract and the methods that may be called on it for on-chain duties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DutyRule {
-    /// The contract.
     pub contract: Address,
     /// First four bytes of each allowed method's call.
     pub selectors: HashSet<[u8; 4]>,
 }
 
-/// What TRON burns beside the energy that a fee limit bounds. The signer sees no chain, so these are settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TronPrices {
-    /// For one byte of bandwidth.
-    pub bandwidth_sun: u64,
-    /// For opening the receiver's account.
-    pub activation_sun: u64,
+/// What a group's keys may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum GroupPurpose {
+    /// Withdrawals and top-ups leave from here.
+    Operation,
+    /// Customers deposit here; sweeps leave from here.
+    Deposit,
 }
 
-impl TronPrices {
-    /// The main network's: 1,000 sun a byte; 1 TRX and another 0.1 TRX for a new account.
-    pub const DEFAULT: Self = Self { bandwidth_sun: 1_000, activation_sun: 1_100_000 };
-}
-
-/// What is admitted on one chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainPolicy {
     /// How its addresses are written.
     pub format: AddressFormat,
-    /// EIP-155 number; none on TRON.
-    pub chain_id: Option<u64>,
-    /// Symbol of its own asset.
+    /// What only its family of chains has.
+    pub settings: ChainSettings,
     pub native: AssetSymbol,
-    /// What is burnt beside the fee limit; none on EVM chains.
-    pub tron_prices: Option<TronPrices>,
-    /// The most one transaction may cost in fees.
     pub max_fee: RawAmount,
     /// The most all transactions may cost in fees over time.
     pub fee_window: Option<WindowLimit>,
     /// The largest gas top-up; none forbids top-ups.
     pub max_top_up: Option<RawAmount>,
-    /// The most topped up over time.
     pub top_up_window: Option<WindowLimit>,
     /// Replacements per nonce.
     pub max_bumps: u32,
-    /// Its assets.
     pub assets: HashMap<AssetSymbol, AssetPolicy>,
     /// Addresses without a key here to which sweeps may go once registered.
     pub cold_storage: HashSet<Address>,
-    /// Calls allowed for duties.
     pub duties: Vec<DutyRule>,
 }
 
-/// The whole configuration of what may be signed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// By chain.
     pub chains: HashMap<ChainName, ChainPolicy>,
-    /// By the approver's name.
     pub approvers: HashMap<String, Approver>,
     /// Keys whose void attestations are believed.
     pub confirmation_keys: Vec<VerifyingKey>,
     /// Approvals that live longer than this are refused.
     pub max_approval_validity: Duration,
-    /// The operation groups in which sweeps may end, by their first EVM address; none: all of them.
+    /// The operation groups in which sweeps may end, by their first address; `None` admits all.
     pub operation_groups: Option<Arc<HashSet<Address>>>,
 }
 

@@ -3,16 +3,16 @@
 //! destination's owner; never counts usage itself (the ledger hands in what was used).
 
 mod approvals;
-mod asker;
-mod checked;
+mod caller;
 mod domain;
 mod refusal;
 mod rules;
+mod signatures;
 
 pub use approvals::{ApprovalProof, Quorum, VerifiedApproval};
-pub use asker::Asker;
-pub(crate) use checked::{CheckedSignatures, Checker, Claim};
-pub use domain::{Approver, AssetPolicy, ChainPolicy, DutyRule, Policy, Tier, TronPrices, WindowLimit};
-pub use refusal::{Finding, Refusal, Rule};
-pub use rules::{Assessment, Charge, GroupPurpose};
+pub use caller::SigningCaller;
+pub use domain::{Approver, AssetPolicy, ChainPolicy, DutyRule, GroupPurpose, Policy, Tier, WindowLimit};
+pub use refusal::{Finding, Outcome, Refusal, Rule};
+pub use rules::{Assessment, Charge};
 pub(crate) use rules::{Derived, Registration, assess, claims};
+pub(crate) use signatures::{SignatureChecker, SignatureClaim, VerifiedSignatures};

@@ -1,15 +1,11 @@
 //! What a rule says about a request: stable names for machines, a sentence for people.
 
-use std::fmt;
-
 /// The rules, in the order in which they are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Rule {
-    /// The caller's roles let it ask for this kind of thing.
     Caller,
-    /// The kill switch.
     Freeze,
-    /// The job's lease epoch.
     Fence,
     /// Same key, same request.
     Idempotency,
@@ -21,52 +17,18 @@ pub enum Rule {
     Asset,
     /// Where the money goes.
     Destination,
-    /// Cost of the transaction.
     Fee,
-    /// Approvers' signatures.
     Approvals,
-    /// Confirmation's signature on a void attestation.
     VoidAttestation,
-    /// Amount of one transaction.
+    #[strum(serialize = "limit/transaction")]
     LimitTransaction,
-    /// Amount over a time window.
+    #[strum(serialize = "limit/window")]
     LimitWindow,
-    /// One landing place per payment.
     PaymentGuard,
 }
 
-impl Rule {
-    /// The rule's name, as simulations and audits spell it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Caller => "caller",
-            Self::Freeze => "freeze",
-            Self::Fence => "fence",
-            Self::Idempotency => "idempotency",
-            Self::Chain => "chain",
-            Self::Source => "source",
-            Self::Asset => "asset",
-            Self::Destination => "destination",
-            Self::Fee => "fee",
-            Self::Approvals => "approvals",
-            Self::VoidAttestation => "void_attestation",
-            Self::LimitTransaction => "limit/transaction",
-            Self::LimitWindow => "limit/window",
-            Self::PaymentGuard => "payment_guard",
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A rule said no.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which rule.
     pub rule: Rule,
     /// Stable reason, e.g. `payment_guard.second_nonce`.
     pub reason: &'static str,
@@ -76,13 +38,14 @@ pub struct Refusal {
     pub field: Option<&'static str>,
 }
 
+/// Why a rule admits a request, or its refusal.
+pub type Outcome = Result<&'static str, Refusal>;
+
 impl Refusal {
-    /// A refusal that no single field caused.
     pub fn new(rule: Rule, reason: &'static str, detail: impl Into<String>) -> Self {
         Self { rule, reason, detail: detail.into(), field: None }
     }
 
-    /// A refusal of one field.
     pub fn of_field(
         rule: Rule,
         reason: &'static str,
@@ -93,17 +56,13 @@ impl Refusal {
     }
 }
 
-/// What one rule said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Which rule.
     pub rule: Rule,
-    /// Why it admits the request, or its refusal.
-    pub outcome: Result<&'static str, Refusal>,
+    pub outcome: Outcome,
 }
 
 impl Finding {
-    /// The rule admits the request.
     pub fn admits(rule: Rule, why: &'static str) -> Self {
         Self { rule, outcome: Ok(why) }
     }

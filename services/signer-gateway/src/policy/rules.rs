@@ -2,58 +2,34 @@
 //! addresses and the signatures alone. What needs the ledger (usage, registered wallets, expiry) is handed on in
 //! the [`Assessment`].
 
+use payment::{Action, AssetRef, Transfer};
 use types::{Address, PaymentDigest, RawAmount};
 
 use super::approvals::Consent;
 use super::{
-    AssetPolicy, ChainPolicy, CheckedSignatures, Claim, Finding, Policy, Quorum, Refusal, Rule, WindowLimit,
+    AssetPolicy, ChainPolicy, Finding, GroupPurpose, Outcome, Policy, Quorum, Refusal, Rule, SignatureClaim,
+    VerifiedSignatures, WindowLimit,
 };
-use crate::builder::{Action, Parameters};
-use crate::guard::VoidProof;
-use crate::signing::{Purpose, SigningRequest};
-
-/// What a group's keys may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GroupPurpose {
-    /// Withdrawals and top-ups leave from here.
-    Operation,
-    /// Customers deposit here; sweeps leave from here.
-    Deposit,
-}
-
-impl GroupPurpose {
-    /// Stable name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Operation => "operation",
-            Self::Deposit => "deposit",
-        }
-    }
-}
+use crate::builder::{Unsigned, family};
+use crate::guard::VerifiedVoid;
+use crate::signing::{Purpose, SigningRequest, action_name};
 
 /// What the signer derived itself, not what the caller said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Derived {
-    /// Address of the signing key.
     pub(crate) from: Address,
-    /// What its group may do.
     pub(crate) purpose: GroupPurpose,
     /// Address and group purpose of a top-up's destination.
     pub(crate) top_up: Option<(Address, GroupPurpose)>,
     /// First address of the group from which a sweep's destination is derived; none when it is not.
     pub(crate) sweep_origin: Option<Address>,
-    /// Bytes for which TRON counts bandwidth; 0 on EVM chains.
-    pub(crate) bandwidth: u64,
 }
 
-/// An amount to be counted against a window, once per payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
     /// The counter, unique within the chain.
     pub counter: String,
-    /// What is added.
     pub amount: RawAmount,
-    /// What the sum must not exceed.
     pub limit: WindowLimit,
 }
 
@@ -61,7 +37,6 @@ pub struct Charge {
 /// does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SweepTargets {
-    /// Whether the destination is listed as cold storage.
     pub(crate) cold: bool,
     /// Whether sweeps may end in the group from which the destination is derived; none when it is derived from none.
     pub(crate) group: Option<bool>,
@@ -81,31 +56,26 @@ pub(crate) enum Registration {
 /// All that can be said without the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// Findings of the rules asked so far.
     pub findings: Vec<Finding>,
     /// Approvals whose expiry is yet to be judged; none where none are needed.
     pub quorum: Option<Quorum>,
-    /// A believed attestation.
-    pub void: Option<VoidProof>,
+    pub void: Option<VerifiedVoid>,
     /// Counted when the payment is first signed.
     pub charge: Option<Charge>,
     /// Counter and limit of the chain's fees.
     pub fee_limit: Option<WindowLimit>,
-    /// The most the transaction can cost in the chain's own asset, beside what it moves.
+    /// The most the transaction can cost in the chain's own asset, besides what it moves.
     pub max_cost: RawAmount,
-    /// Replacements per nonce.
     pub max_bumps: u32,
     pub(crate) registration: Registration,
 }
-
-type Outcome = Result<&'static str, Refusal>;
 
 /// Asks every rule that needs no memory.
 pub(crate) fn assess(
     policy: &Policy,
     request: &SigningRequest,
-    derived: &Derived,
-    checked: &CheckedSignatures,
+    (derived, unsigned): (&Derived, &Unsigned),
+    verified: &VerifiedSignatures,
 ) -> Assessment {
     let mut assessment = Assessment {
         findings: Vec::with_capacity(13),
@@ -126,7 +96,7 @@ pub(crate) fn assess(
     assessment.max_bumps = chain.max_bumps;
     assessment.fee_limit = chain.fee_window;
     assessment.charge = charge(chain, asset, request);
-    assessment.max_cost = max_cost(chain, request, derived);
+    assessment.max_cost = unsigned.max_cost(&chain.settings);
     assessment.registration = registration(policy, chain, request, derived);
     let outcomes = [
         (Rule::Chain, chain_rule(chain, request)),
@@ -135,7 +105,7 @@ pub(crate) fn assess(
         (Rule::Destination, destination_rule(chain, request, derived)),
         (Rule::Fee, fee_rule(chain, assessment.max_cost)),
         (Rule::LimitTransaction, transaction_limit_rule(chain, asset, request)),
-        (Rule::Approvals, approvals_rule(policy, request, checked, &mut assessment.quorum)),
+        (Rule::Approvals, approvals_rule(policy, request, verified, &mut assessment.quorum)),
         (Rule::VoidAttestation, void_rule(policy, request, &mut assessment.void)),
     ];
     assessment.findings.extend(outcomes.map(|(rule, outcome)| Finding { rule, outcome }));
@@ -143,26 +113,15 @@ pub(crate) fn assess(
 }
 
 fn chain_rule(chain: &ChainPolicy, request: &SigningRequest) -> Outcome {
-    match (&request.parameters, chain.chain_id) {
-        (Parameters::Evm(evm), Some(id)) if evm.chain_id == id => Ok("the chain number is this chain's"),
-        (Parameters::Evm(evm), Some(id)) => Err(Refusal::of_field(
-            Rule::Chain,
-            "chain.chain_id",
-            "evm.chain_id",
-            format!("{} is not {id}, the number of {}", evm.chain_id, request.chain),
-        )),
-        (Parameters::Tron(_), None) => Ok("the parameters are of this chain's kind"),
-        (Parameters::Evm(_), None) | (Parameters::Tron(_), Some(_)) => Err(Refusal::of_field(
-            Rule::Chain,
-            "chain.kind",
-            "parameters",
-            format!("parameters are not of the kind of {}", request.chain),
-        )),
+    if request.from().format() != chain.format {
+        let detail = format!("parameters are not of the kind of {}", request.chain);
+        return Err(Refusal::of_field(Rule::Chain, "chain.kind", "parameters", detail));
     }
+    family(chain.format).check_network(&request.chain, &chain.settings, &request.parameters)
 }
 
 fn source_rule(request: &SigningRequest, derived: &Derived) -> Outcome {
-    if request.from != derived.from {
+    if request.from() != derived.from {
         let detail = format!("this group and index sign as {}", derived.from);
         return Err(Refusal::of_field(Rule::Source, "source.address", "tx_intent.from", detail));
     }
@@ -178,7 +137,7 @@ fn source_rule(request: &SigningRequest, derived: &Derived) -> Outcome {
             Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. },
             GroupPurpose::Deposit,
         ) => {
-            let detail = format!("a {} never leaves from a deposit group", request.purpose.name());
+            let detail = format!("a {} never leaves from a deposit group", request.purpose.into_str());
             Err(Refusal::of_field(Rule::Source, "source.purpose", "wallet_group_id", detail))
         }
     }
@@ -196,22 +155,26 @@ fn asset_rule(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &Signin
                 return Err(Refusal::of_field(Rule::Asset, "asset.unknown", "authorization.asset", detail));
             };
             match (action, asset.contract) {
-                (Action::Transfer { .. }, None) => Ok("moves the chain's own asset"),
-                (Action::TokenTransfer { contract, .. }, Some(known)) if *contract == known => {
-                    Ok("moves the token of that symbol")
+                (Action::Pay(transfer), known) if transfer.asset.contract() == known => Ok(match known {
+                    None => "moves the chain's own asset",
+                    Some(_) => "moves the token of that symbol",
+                }),
+                (Action::Pay(Transfer { asset: AssetRef::Token(_), .. }), Some(known)) => {
+                    Err(Refusal::of_field(
+                        Rule::Asset,
+                        "asset.contract",
+                        "tx_intent.contract_address",
+                        format!("the contract of {symbol} is {known}"),
+                    ))
                 }
-                (Action::TokenTransfer { .. }, Some(known)) => Err(Refusal::of_field(
-                    Rule::Asset,
-                    "asset.contract",
-                    "tx_intent.contract_address",
-                    format!("the contract of {symbol} is {known}"),
-                )),
-                _ => wrong(format!("a {} does not move {symbol}", action.name())),
+                _ => wrong(format!("a {} does not move {symbol}", action_name(action))),
             }
         }
-        (Purpose::TopUp { .. }, Action::Transfer { .. }) => Ok("moves the chain's own asset"),
+        (Purpose::TopUp { .. }, Action::Pay(Transfer { asset: AssetRef::Native, .. })) => {
+            Ok("moves the chain's own asset")
+        }
         (Purpose::TopUp { .. }, _) => wrong(format!("a top-up moves {} only", chain.native)),
-        (Purpose::Duty { .. }, Action::ContractCall { .. }) => Ok("calls a contract"),
+        (Purpose::Duty { .. }, Action::Call(_)) => Ok("calls a contract"),
         (Purpose::Duty { .. }, _) => wrong("a duty is a contract call".to_owned()),
     }
 }
@@ -219,17 +182,17 @@ fn asset_rule(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &Signin
 fn destination_rule(chain: &ChainPolicy, request: &SigningRequest, derived: &Derived) -> Outcome {
     let refuse =
         |reason, detail: String| Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail));
-    if let Action::ContractCall { contract, data } = &request.action {
+    if let Action::Call(call) = &request.action {
         let allowed = chain.duties.iter().any(|duty| {
-            duty.contract == *contract
-                && data.first_chunk().is_some_and(|method| duty.selectors.contains(method))
+            duty.contract == call.contract
+                && call.data.first_chunk().is_some_and(|method| duty.selectors.contains(method))
         });
         return match allowed {
             true => Ok("the contract and method are listed"),
             false => refuse("destination.method", "the contract or method is not listed".to_owned()),
         };
     }
-    let Some((to, _)) = request.transfer() else {
+    let Some(Transfer { to, .. }) = request.transfer() else {
         return Ok("a cancellation goes home");
     };
     if to.is_zero() {
@@ -257,20 +220,6 @@ fn destination_rule(chain: &ChainPolicy, request: &SigningRequest, derived: &Der
     }
 }
 
-/// TRON burns bandwidth and opens accounts outside of the fee limit. Staked and free bandwidth is not counted on: the signer
-/// cannot see it.
-fn max_cost(chain: &ChainPolicy, request: &SigningRequest, derived: &Derived) -> RawAmount {
-    let limited = request.parameters.max_cost();
-    let Some(prices) = chain.tron_prices else { return limited };
-    let activation = match request.action {
-        Action::Transfer { .. } => prices.activation_sun,
-        // A token's ledger opens no account, and what it costs is energy.
-        Action::TokenTransfer { .. } | Action::Cancellation | Action::ContractCall { .. } => 0,
-    };
-    let besides = derived.bandwidth.saturating_mul(prices.bandwidth_sun).saturating_add(activation);
-    limited.checked_add(RawAmount::from(besides)).unwrap_or(RawAmount::MAX)
-}
-
 fn fee_rule(chain: &ChainPolicy, cost: RawAmount) -> Outcome {
     if cost > chain.max_fee {
         let detail = format!("may cost {cost}, more than {}", chain.max_fee);
@@ -284,7 +233,7 @@ fn transaction_limit_rule(
     asset: Option<&AssetPolicy>,
     request: &SigningRequest,
 ) -> Outcome {
-    let Some((_, amount)) = request.transfer() else {
+    let Some(Transfer { amount, .. }) = request.transfer() else {
         return Ok("moves no amount");
     };
     let limit = match (&request.purpose, asset) {
@@ -295,58 +244,58 @@ fn transaction_limit_rule(
         (Purpose::Sweep { .. } | Purpose::Duty { .. }, _) => return Ok("stays among our own wallets"),
     };
     if amount > limit {
-        let detail = format!("{amount} is above {limit}, the most of one {}", request.purpose.name());
+        let detail = format!("{amount} is above {limit}, the most of one {}", request.purpose.into_str());
         return Err(Refusal::of_field(Rule::LimitTransaction, "limit.transaction", "amount", detail));
     }
     Ok("the amount is within the limit of one transaction")
 }
 
-/// The signatures a request rests on, for checking those of many requests together.
-pub(crate) fn claims(policy: &Policy, request: &SigningRequest) -> Vec<Claim> {
+/// The signatures a request depends on, so that those of many requests can be checked as a batch.
+pub(crate) fn claims(policy: &Policy, request: &SigningRequest) -> Vec<SignatureClaim> {
     consent(request).map(|consent| consent.claims(policy)).unwrap_or_default()
 }
 
 /// What approvers must have signed; `None` where nobody has to.
 fn consent(request: &SigningRequest) -> Option<Consent<'_>> {
     let Purpose::Withdrawal { id, asset, approvals, .. } = &request.purpose else { return None };
-    let (destination, amount) = request.transfer()?;
-    let payment = types::Payment { id: *id, chain: &request.chain, asset, destination: &destination, amount };
+    let Transfer { to, amount, .. } = request.transfer()?;
+    let payment = types::Payment { id: *id, chain: &request.chain, asset, destination: &to, amount };
     Some(Consent { digest: PaymentDigest::compute(&payment), proofs: approvals })
 }
 
 fn approvals_rule(
     policy: &Policy,
     request: &SigningRequest,
-    checked: &CheckedSignatures,
+    verified: &VerifiedSignatures,
     quorum: &mut Option<Quorum>,
 ) -> Outcome {
     let Purpose::Withdrawal { asset, requested_by, on_behalf_of, .. } = &request.purpose else {
         return Ok("needs no approvals");
     };
-    let (Some(consent), Some((_, amount))) = (consent(request), request.transfer()) else {
+    let (Some(consent), Some(Transfer { amount, .. })) = (consent(request), request.transfer()) else {
         return Ok("a cancellation needs no approvals");
     };
     let asset = policy.chains.get(&request.chain).and_then(|chain| chain.assets.get(asset));
     let required = asset.map_or(u32::MAX, |asset| asset.approvals_for(amount));
-    let askers = [requested_by.as_str(), on_behalf_of.as_str()];
-    *quorum = Some(Quorum::verify(policy, &consent, askers, required, checked)?);
+    let requesters = [requested_by.as_str(), on_behalf_of.as_str()];
+    *quorum = Some(Quorum::verify(policy, &consent, requesters, required, verified)?);
     Ok("every signature is for exactly this payment")
 }
 
-fn void_rule(policy: &Policy, request: &SigningRequest, void: &mut Option<VoidProof>) -> Outcome {
+fn void_rule(policy: &Policy, request: &SigningRequest, void: &mut Option<VerifiedVoid>) -> Outcome {
     let Some(attestation) = &request.void else {
         return Ok("no attestation was given");
     };
     let proof = attestation.verify(&policy.confirmation_keys).map_err(|error| {
         let field = "authorization.void_attestation";
-        Refusal::of_field(Rule::VoidAttestation, error.reason(), field, error.to_string())
+        Refusal::of_field(Rule::VoidAttestation, error.into_str(), field, error.to_string())
     })?;
     *void = Some(proof);
     Ok("signed by the confirmation service")
 }
 
 fn charge(chain: &ChainPolicy, asset: Option<&AssetPolicy>, request: &SigningRequest) -> Option<Charge> {
-    let (_, amount) = request.transfer()?;
+    let amount = request.transfer()?.amount;
     let (counter, limit) = match &request.purpose {
         Purpose::Withdrawal { asset: symbol, .. } => (format!("withdrawal/{symbol}"), asset?.window?),
         Purpose::TopUp { .. } => ("top_up".to_owned(), chain.top_up_window?),
@@ -364,7 +313,7 @@ fn registration(
     match (&request.purpose, request.cancels()) {
         (_, true) => Registration::Irrelevant,
         (Purpose::Sweep { .. }, false) => Registration::Required(SweepTargets {
-            cold: request.transfer().is_some_and(|(to, _)| chain.cold_storage.contains(&to)),
+            cold: request.transfer().is_some_and(|transfer| chain.cold_storage.contains(&transfer.to)),
             group: derived.sweep_origin.map(|first_address| policy.admits_group(&first_address)),
         }),
         (Purpose::Withdrawal { .. }, false) => Registration::Forbidden,

@@ -1,9 +1,9 @@
-//! From typed values to the wire, and an audit entry back from it, for checks outside this process.
+//! From typed values to the contract's messages, and an audit entry back from one, for checks outside this process.
 
 use proto::signer::v1 as pb;
 
-use crate::audit::{Entry, Report};
-use crate::group::{DerivedAddress, Group};
+use crate::audit::{AuditEntry, Report};
+use crate::group::{DerivedAddress, WalletGroup};
 use crate::signing::{SignedTransaction, Simulation};
 use crate::wallet::OperationWallet;
 
@@ -18,7 +18,7 @@ pub(super) fn signed(signed: SignedTransaction) -> pb::SignTransactionResponse {
 
 pub(super) fn simulation(simulation: Simulation) -> pb::SimulatePolicyResponse {
     let rules = simulation.findings.into_iter().map(|finding| {
-        let rule = finding.rule.as_str().to_owned();
+        let rule = finding.rule.to_string();
         match finding.outcome {
             Ok(why) => pb::RuleResult { rule, allowed: true, detail: why.to_owned() },
             Err(refusal) => {
@@ -30,13 +30,13 @@ pub(super) fn simulation(simulation: Simulation) -> pb::SimulatePolicyResponse {
     pb::SimulatePolicyResponse { allowed: simulation.allowed, rules: rules.collect() }
 }
 
-pub(super) fn group(group: Group) -> pb::WalletGroup {
+pub(super) fn group(group: WalletGroup) -> pb::WalletGroup {
     pb::WalletGroup {
         id: group.id.to_string(),
         name: group.name,
         created_at: Some(proto::time::timestamp(group.created_at)),
         unsealed: group.unsealed,
-        purpose: group.purpose.as_str().to_owned(),
+        purpose: group.purpose.to_string(),
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn wallet(wallet: &OperationWallet) -> pb::OperationWallet {
     }
 }
 
-pub(super) fn entry(entry: Entry) -> pb::AuditEntry {
+pub(super) fn audit_entry(entry: AuditEntry) -> pb::AuditEntry {
     pb::AuditEntry {
         sequence: entry.sequence,
         at: Some(proto::time::timestamp(entry.at)),
@@ -72,18 +72,18 @@ pub(super) fn entry(entry: Entry) -> pb::AuditEntry {
     }
 }
 
-/// An entry that was listed, for [`crate::audit::verify`]; `None` when it is no entry at all.
-pub fn entry_from_wire(wire: pb::AuditEntry) -> Option<Entry> {
-    Some(Entry {
-        sequence: wire.sequence,
-        at: proto::time::datetime(&wire.at?).ok()?,
-        caller: wire.caller,
-        action: wire.action,
-        decision: wire.decision,
-        reason: wire.reason,
-        detail: wire.detail,
-        previous_hash: wire.previous_hash.parse().ok()?,
-        hash: wire.hash.parse().ok()?,
+/// An entry that was listed, for [`crate::audit::verify`]; `None` when a field is missing or cannot be read.
+pub fn read_audit_entry(entry: pb::AuditEntry) -> Option<AuditEntry> {
+    Some(AuditEntry {
+        sequence: entry.sequence,
+        at: proto::time::datetime(&entry.at?).ok()?,
+        caller: entry.caller,
+        action: entry.action,
+        decision: entry.decision,
+        reason: entry.reason,
+        detail: entry.detail,
+        previous_hash: entry.previous_hash.parse().ok()?,
+        hash: entry.hash.parse().ok()?,
     })
 }
 

@@ -1,5 +1,5 @@
-//! The use cases: sign, simulate. Everything that needs no memory (derivation, building, checking signatures) happens
-//! here, in the caller's task and in parallel; the ledger only judges, signs and commits.
+//! The use cases: sign, simulate. Everything that needs no stored facts (derivation, building, checking signatures) happens
+//! here, in the caller's task and in parallel; the ledger only decides, signs and commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tracing::{Instrument as _, Span};
 use types::{Address, TxHash};
 
 use super::detail;
-use super::facts::{Prepared, Record};
+use super::facts::{PreparedRequest, SigningRecord};
 use super::judge::{Ruling, judge};
-use super::ledger::{Clerk, Ledger};
+use super::ledger::{Ledger, LedgerWorker};
 use super::request::{Purpose, SigningRequest};
 use super::{SigningError, repo};
 use crate::audit::{self, Decision, Draft};
@@ -22,131 +22,126 @@ use crate::builder::Unsigned;
 use crate::config::Config;
 use crate::group::Groups;
 use crate::keys::WalletKey;
-use crate::policy::{Asker, CheckedSignatures, Checker, Derived, Finding, Policy, assess, claims};
+use crate::policy::{
+    Derived, Finding, Policy, SignatureChecker, SigningCaller, VerifiedSignatures, assess, claims,
+};
 use crate::wallet::Wallets;
 
-/// A transaction that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedTransaction {
-    /// The exact bytes.
     pub raw: Vec<u8>,
-    /// Hash or id.
     pub tx_hash: TxHash,
-    /// The wallet that signed.
     pub from: Address,
-    /// Whether these bytes had been signed before.
     pub replayed: bool,
 }
 
 impl SignedTransaction {
-    pub(super) fn of(record: &Record, replayed: bool) -> Self {
+    pub(super) fn of(record: &SigningRecord, replayed: bool) -> Self {
         Self { raw: record.raw.clone(), tx_hash: record.tx_hash, from: record.from, replayed }
     }
 }
 
-/// What signing would answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulation {
     /// Whether it would sign, or return bytes signed before.
     pub allowed: bool,
-    /// Every rule's answer.
     pub findings: Vec<Finding>,
 }
 
-/// Where the rules come from: the settings themselves, so that whoever asks after a reload gets the new ones.
+/// Where the rules come from: the settings themselves, so that every request after a reload gets the new ones.
 #[derive(Debug, Clone)]
 pub struct PolicySource {
     settings: watch::Receiver<Arc<Config>>,
 }
 
 impl PolicySource {
-    /// The rules of these settings, as they change.
     pub fn new(settings: watch::Receiver<Arc<Config>>) -> Self {
         Self { settings }
     }
 
-    /// The rules that hold now.
     pub fn current(&self) -> Arc<Policy> {
         Arc::clone(&self.settings.borrow().policy)
     }
 }
 
-/// Signs and simulates.
 #[derive(Debug, Clone)]
 pub struct Signing {
     pool: PgPool,
     groups: Arc<Groups>,
     wallets: Wallets,
     policy: PolicySource,
-    checker: Checker,
+    checker: SignatureChecker,
     ledger: Ledger,
 }
 
 impl Signing {
-    /// The use cases and the task that serves them. To be called inside a Tokio runtime.
     pub(crate) fn new(
         pool: PgPool,
         groups: Arc<Groups>,
         wallets: Wallets,
         policy: PolicySource,
-        patience: Duration,
-    ) -> (Self, Clerk) {
-        let (ledger, clerk) = Ledger::new(pool.clone(), patience);
-        (Self { pool, groups, wallets, policy, checker: Checker::start(), ledger }, clerk)
+        timeout: Duration,
+    ) -> (Self, LedgerWorker) {
+        let (ledger, worker) = Ledger::new(pool.clone(), timeout);
+        (Self { pool, groups, wallets, policy, checker: SignatureChecker::start(), ledger }, worker)
     }
 
-    /// Signs if every rule admits it. The answer leaves after the decision is durable. The approvers' signatures are checked
-    /// together with those of other calls that are here.
+    /// Signs if every rule admits it, and returns after the decision is durable. The approvers' signatures are verified in one
+    /// batch with those of other calls that arrive at the same time.
     pub async fn sign(
         &self,
-        asker: &Asker,
+        caller: &SigningCaller,
         request: SigningRequest,
     ) -> Result<SignedTransaction, SigningError> {
         let claimed = claims(&self.policy.current(), &request);
-        let checked = self.checker.check(claimed).await;
-        self.sign_checked(asker, request, &checked).await
+        let verified = self.checker.check(claimed).await;
+        self.sign_checked(caller, request, &verified).await
     }
 
-    /// The same for many requests, each judged and answered for itself, in their order, and within its span. The approvers'
-    /// signatures of all of them are checked together.
-    pub async fn sign_many(
+    /// [`Signing::sign`] for many requests, each decided by itself and within its span; the results are in their order. Only the
+    /// approvers' signatures are verified as one batch.
+    pub async fn sign_batch(
         &self,
-        asker: &Asker,
+        caller: &SigningCaller,
         requests: Vec<(SigningRequest, Span)>,
     ) -> Vec<Result<SignedTransaction, SigningError>> {
         let policy = self.policy.current();
         let claimed = requests.iter().flat_map(|(request, _)| claims(&policy, request)).collect();
-        let checked = CheckedSignatures::together(claimed);
+        let verified = VerifiedSignatures::check_batch(claimed);
         let signing = requests
             .into_iter()
-            .map(|(request, span)| self.sign_checked(asker, request, &checked).instrument(span));
+            .map(|(request, span)| self.sign_checked(caller, request, &verified).instrument(span));
         join_all(signing).await
     }
 
     async fn sign_checked(
         &self,
-        asker: &Asker,
+        caller: &SigningCaller,
         request: SigningRequest,
-        checked: &CheckedSignatures,
+        verified: &VerifiedSignatures,
     ) -> Result<SignedTransaction, SigningError> {
         let built = match self.build(&request).await {
             Ok(built) => built,
             Err(error) => {
-                self.note_early(asker, &request, &error).await?;
+                self.record_early_refusal(caller, &request, &error).await?;
                 return Err(error);
             }
         };
-        let prepared = self.prepared(asker, request, built, checked);
+        let prepared = self.prepared(caller, request, built, verified);
         crash_point("signer.before_decision");
         let answer = self.ledger.decide(prepared).await;
         crash_point("signer.before_reply");
         answer
     }
 
-    /// Says what every rule would answer. Writes nothing, signs nothing.
-    pub async fn simulate(&self, asker: &Asker, request: SigningRequest) -> Result<Simulation, SigningError> {
+    /// Returns what every rule would say. Writes nothing, signs nothing.
+    pub async fn simulate(
+        &self,
+        caller: &SigningCaller,
+        request: SigningRequest,
+    ) -> Result<Simulation, SigningError> {
         let built = self.build(&request).await?;
-        let prepared = self.prepared(asker, request, built, &CheckedSignatures::default());
+        let prepared = self.prepared(caller, request, built, &VerifiedSignatures::default());
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
         let (facts, _) = repo::load_in(&mut connection, &[&prepared]).await?;
         let judgement = judge(&facts, &prepared);
@@ -159,38 +154,39 @@ impl Signing {
 
     /// What the signer itself makes of a request: the key, the addresses, the transaction.
     async fn build(&self, request: &SigningRequest) -> Result<Built, SigningError> {
-        let format = request.from.format();
+        let format = request.from().format();
         let (key, purpose) = self.groups.wallet(request.group, format, request.index).await?;
-        let from = Address::from_body(format, key.address_body());
+        let from = key.address();
         let top_up = match request.purpose {
             Purpose::TopUp { group, index } => {
                 let (wallet, purpose) = self.groups.wallet(group, format, index).await?;
-                Some((Address::from_body(format, wallet.address_body()), purpose))
+                Some((wallet.address(), purpose))
             }
             Purpose::Withdrawal { .. } | Purpose::Sweep { .. } | Purpose::Duty { .. } => None,
         };
         let sweep_origin = match (&request.purpose, request.transfer()) {
-            (Purpose::Sweep { .. }, Some((to, _))) => self.wallets.origin(&request.chain, to).await?,
+            (Purpose::Sweep { .. }, Some(transfer)) => {
+                self.wallets.origin(&request.chain, transfer.to).await?
+            }
             (Purpose::Sweep { .. }, None)
             | (Purpose::Withdrawal { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. }, _) => None,
         };
         let unsigned = Unsigned::build(from, &request.action, &request.parameters)?;
-        let derived = Derived { from, purpose, top_up, sweep_origin, bandwidth: unsigned.bandwidth() };
-        Ok(Built { key, derived, unsigned })
+        Ok(Built { key, derived: Derived { from, purpose, top_up, sweep_origin }, unsigned })
     }
 
     fn prepared(
         &self,
-        asker: &Asker,
+        caller: &SigningCaller,
         request: SigningRequest,
         built: Built,
-        checked: &CheckedSignatures,
-    ) -> Prepared {
+        verified: &VerifiedSignatures,
+    ) -> PreparedRequest {
         let policy = self.policy.current();
-        let assessment = assess(&policy, &request, &built.derived, checked);
+        let assessment = assess(&policy, &request, (&built.derived, &built.unsigned), verified);
         let payment = request.payment();
-        Prepared {
-            asker: asker.clone(),
+        PreparedRequest {
+            caller: caller.clone(),
             texts: request.texts(&payment),
             payment,
             request,
@@ -200,10 +196,10 @@ impl Signing {
         }
     }
 
-    /// Writes down that no transaction came of a request. It is answered only afterwards, like everything that was decided.
-    async fn note_early(
+    /// Records that no transaction could be built from a request. The caller is answered only afterwards, as after every decision.
+    async fn record_early_refusal(
         &self,
-        asker: &Asker,
+        caller: &SigningCaller,
         request: &SigningRequest,
         error: &SigningError,
     ) -> Result<(), SigningError> {
@@ -211,22 +207,19 @@ impl Signing {
         let canonical = request.texts(&request.payment()).canonical;
         let explanation = detail::quoted(&::rpc::error::chain(error));
         let draft = Draft {
-            caller: asker.name().to_owned(),
+            caller: caller.name().to_owned(),
             action: "sign",
             decision: Decision::Refused,
             reason: reason.to_owned(),
             detail: detail::of(request, &canonical, &format!(",\"explanation\":{explanation}")),
         };
-        let mut tx = db::begin(&self.pool).await.map_err(SigningError::Ledger)?;
-        audit::append_in(&mut tx, vec![draft]).await.map_err(SigningError::Ledger)?;
-        tx.commit().await.map_err(SigningError::Ledger)?;
+        audit::append(&self.pool, draft).await.map_err(SigningError::Ledger)?;
         metrics::counter!("bursar_signer_requests_total", "outcome" => "refused", "reason" => reason)
             .increment(1);
         Ok(())
     }
 }
 
-/// A request's transaction, and what it was made from.
 struct Built {
     key: WalletKey,
     derived: Derived,

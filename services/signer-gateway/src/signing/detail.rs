@@ -1,5 +1,5 @@
-//! The particulars of a signing decision, as the log keeps them: JSON text, written by hand where the canonical request is
-//! already JSON. Owns what a decision must tell besides the request's bytes: who asked for the payment, and on whose word an
+//! The details of a signing decision in the audit log: JSON text, put together by hand because the canonical request is already
+//! JSON. Owns what the log must say besides the request's bytes: who requested the payment, and by which attestation an
 //! earlier transaction counted as void. Never holds a key or a phrase.
 
 use serde::Serialize;
@@ -8,43 +8,42 @@ use types::{JobId, TxHash};
 use super::request::{Purpose, SigningRequest};
 use crate::guard::VoidAttestation;
 
-/// The detail of an entry. `particulars` continues the object: empty, or beginning with a comma.
-pub(super) fn of(request: &SigningRequest, canonical: &str, particulars: &str) -> String {
-    let askers = match &request.purpose {
+/// The detail of an audit entry. `more` continues the object: empty, or beginning with a comma.
+pub(super) fn of(request: &SigningRequest, canonical: &str, more: &str) -> String {
+    let requesters = match &request.purpose {
         Purpose::Withdrawal { requested_by, on_behalf_of, .. } => {
             format!(",\"requested_by\":{},\"on_behalf_of\":{}", quoted(requested_by), quoted(on_behalf_of))
         }
         Purpose::Sweep { .. } | Purpose::TopUp { .. } | Purpose::Duty { .. } => String::new(),
     };
     format!(
-        "{{\"idempotency_key\":{},\"lease_epoch\":{},\"purpose\":\"{}\"{askers},\"request\":{canonical}{particulars}}}",
+        "{{\"idempotency_key\":{},\"lease_epoch\":{},\"purpose\":\"{}\"{requesters},\"request\":{canonical}{more}}}",
         quoted(&request.idempotency_key),
         request.lease_epoch,
-        request.purpose.name(),
+        request.purpose.into_str(),
     )
 }
 
 /// Everything that is needed to check confirmation's signature again.
 pub(super) fn attestation(void: &VoidAttestation) -> String {
-    let told = Attestation {
+    let detail = AttestationDetail {
         job_id: void.job,
-        tx_hashes: void.tx_hashes.iter().map(TxHash::to_string).collect(),
-        attested_at_s: void.attested_at.timestamp(),
-        signature: hex::encode(&void.signature),
+        tx_hashes: void.tx_hashes().iter().map(TxHash::to_string).collect(),
+        attested_at_s: void.proof.attested_at.timestamp(),
+        signature: hex::encode(&void.proof.signature),
     };
-    let told = serde_json::to_string(&told).expect("impossible: texts and numbers only");
-    format!(",\"void_attestation\":{told}")
+    let detail = serde_json::to_string(&detail).expect("impossible: texts and numbers only");
+    format!(",\"void_attestation\":{detail}")
 }
 
 #[derive(Serialize)]
-struct Attestation {
+struct AttestationDetail {
     job_id: JobId,
     tx_hashes: Vec<String>,
     attested_at_s: i64,
     signature: String,
 }
 
-/// A text as JSON.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

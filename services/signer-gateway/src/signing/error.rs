@@ -4,41 +4,33 @@ use crate::builder::BuildError;
 use crate::keys::KeyError;
 use crate::policy::Refusal;
 
-/// Failure of a signing request.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
     /// A rule said no; the audit log has the decision.
     #[error("{}", .0.detail)]
     Refused(Refusal),
-    /// No transaction can be built from the request.
     #[error("no transaction can be built from this request")]
     Build(#[from] BuildError),
-    /// The gateway is sealed.
     #[error("the gateway is sealed")]
     Sealed,
-    /// There is no such group.
     #[error("no wallet group {0}")]
     UnknownGroup(types::WalletGroupId),
-    /// The key cannot be used.
     #[error("the key cannot be used")]
     Key(#[source] KeyError),
-    /// The database is away. Whether the signature was recorded is unknown; asking again with the same key tells.
+    /// The database failed. Whether the signature was recorded is unknown; a retry with the same key finds out.
     #[error("the ledger cannot be written")]
     Ledger(#[source] sqlx::Error),
-    /// The batch this request was in could not be written; asking again with the same key is safe.
     #[error("the ledger could not commit")]
     LedgerUnavailable,
-    /// More requests wait than the ledger admits.
     #[error("too many signing requests are waiting")]
     Overloaded,
-    /// A row does not say what this crate wrote.
     #[error("a stored row cannot be understood: {0}")]
     Corrupt(&'static str),
 }
 
 impl SigningError {
-    /// Stable reason for the log, where a request is refused before the rules are asked. None for what the rules decided, and for
-    /// what is no decision.
+    /// Stable reason for the log, where a request is refused before the rules are asked. `None` for what the rules decided and
+    /// for faults.
     pub(super) fn early_reason(&self) -> Option<&'static str> {
         match self {
             Self::Build(_) => Some("request.build"),
@@ -50,16 +42,6 @@ impl SigningError {
             | Self::LedgerUnavailable
             | Self::Overloaded
             | Self::Corrupt(_) => None,
-        }
-    }
-
-    /// Whether the same request may succeed later without anybody changing it.
-    pub fn retry(&self) -> bool {
-        match self {
-            Self::Sealed | Self::Ledger(_) | Self::LedgerUnavailable | Self::Overloaded => true,
-            Self::Refused(_) | Self::Build(_) | Self::UnknownGroup(_) | Self::Key(_) | Self::Corrupt(_) => {
-                false
-            }
         }
     }
 }

@@ -1,31 +1,22 @@
-//! The judgement: every rule, in order, over the request's assessment and the ledger's memory. No I/O.
+//! The decision about one request: every rule, in order, over the request's assessment and the facts of the ledger. No I/O.
 
 use std::sync::Arc;
 
+use payment::Transfer;
 use types::RawAmount;
 
-use super::facts::{Facts, Grant, Prepared, Record, Registered};
+use super::facts::{Facts, Grant, PreparedRequest, Registered, SigningRecord};
 use super::request::first_difference;
-use crate::builder::Parameters;
-use crate::guard::{Bid, Entry, Evidence, Step, StepKind};
-use crate::policy::{Finding, Refusal, Registration, Rule};
+use crate::builder::families;
+use crate::guard::{Evidence, GuardedPayment, Step, StepKind};
+use crate::policy::{Finding, Outcome, Refusal, Registration, Rule};
 
-/// Counter of a chain's fees.
 pub(crate) const FEE_COUNTER: &str = "fee";
 
-/// How far back and ahead a TRON expiration may lie. The network takes none that is more than a day ahead, so one beyond that
-/// is a payment put by for later; one long past is no payment at all. The hour is for clocks that differ.
-const TRON_PAST_MS: i64 = 60 * 60 * 1000;
-const TRON_AHEAD_MS: i64 = 25 * 60 * 60 * 1000;
-
-/// What is to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ruling {
-    /// The bytes exist already.
-    Replay(Arc<Record>),
-    /// Sign.
+    Replay(Arc<SigningRecord>),
     Sign(Box<Grant>),
-    /// Do not.
     Refuse(Refusal),
 }
 
@@ -37,7 +28,7 @@ pub(crate) struct Judgement {
 }
 
 /// Asks every rule. The first refusal decides; the others are still heard, for simulations.
-pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
+pub(crate) fn judge(facts: &Facts, prepared: &PreparedRequest) -> Judgement {
     let mut findings = vec![
         finding(Rule::Caller, caller_rule(prepared)),
         finding(Rule::Freeze, freeze_rule(facts, prepared)),
@@ -63,7 +54,7 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     };
     findings.push(finding(Rule::LimitWindow, window_rule(facts, prepared, &charges)));
     findings.push(match &guarded {
-        Ok(step) => Finding::admits(Rule::PaymentGuard, step.kind.reason()),
+        Ok(step) => Finding::admits(Rule::PaymentGuard, step.kind.into_str()),
         Err(refusal) => refusal.clone().into(),
     });
     let refusal = findings.iter().find_map(|finding| finding.outcome.as_ref().err()).cloned();
@@ -74,22 +65,20 @@ pub(crate) fn judge(facts: &Facts, prepared: &Prepared) -> Judgement {
     Judgement { findings, ruling }
 }
 
-type Outcome = Result<&'static str, Refusal>;
-
 fn finding(rule: Rule, outcome: Outcome) -> Finding {
     Finding { rule, outcome }
 }
 
-fn caller_rule(prepared: &Prepared) -> Outcome {
+fn caller_rule(prepared: &PreparedRequest) -> Outcome {
     let purpose = &prepared.request.purpose;
-    if !prepared.asker.may_ask_for(purpose) {
-        let detail = format!("{} may not ask for a {}", prepared.asker.name(), purpose.name());
+    if !prepared.caller.may_request(purpose) {
+        let detail = format!("{} may not ask for a {}", prepared.caller.name(), purpose.into_str());
         return Err(Refusal::of_field(Rule::Caller, "caller.purpose", "authorization.kind", detail));
     }
     Ok("the caller may ask for this")
 }
 
-fn freeze_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+fn freeze_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
     if facts.is_frozen(&prepared.request.chain) {
         let detail = format!("nothing is signed for {} at the moment", prepared.request.chain);
         return Err(Refusal::new(Rule::Freeze, "freeze.frozen", detail));
@@ -97,7 +86,7 @@ fn freeze_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     Ok("the chain is not frozen")
 }
 
-fn fence_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+fn fence_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
     let request = &prepared.request;
     match facts.fences.get(&request.job) {
         Some(seen) if request.lease_epoch < *seen => Err(Refusal::of_field(
@@ -110,7 +99,7 @@ fn fence_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     }
 }
 
-fn idempotency_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+fn idempotency_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
     let Some(record) = facts.records.get(&prepared.request.idempotency_key) else {
         return Ok("the key is new");
     };
@@ -132,47 +121,33 @@ fn contract_field(name: &str) -> &'static str {
         "amount" => "tx_intent.amount",
         "asset" => "authorization.asset",
         "chain" => "chain",
-        "chain_id" => "evm.chain_id",
         "contract_address" => "tx_intent.contract_address",
         "data_sha256" => "tx_intent.data",
         "derivation_index" => "derivation_index",
-        "expiration_ms" => "tron.expiration_ms",
-        "fee_limit_sun" => "tron.fee_limit_sun",
         "from" => "tx_intent.from",
-        "gas_limit" => "evm.gas_limit",
-        "gas_price" => "evm.gas_price",
         "job_id" => "job_id",
-        "max_fee_per_gas" => "evm.max_fee_per_gas",
-        "max_priority_fee_per_gas" => "evm.max_priority_fee_per_gas",
-        "nonce" => "evm.nonce",
         "payment" => "authorization",
-        "ref_block_bytes" => "tron.ref_block_bytes",
-        "ref_block_hash" => "tron.ref_block_hash",
-        "timestamp_ms" => "tron.timestamp_ms",
         "to" => "tx_intent.to",
         "wallet_group_id" => "wallet_group_id",
-        _ => "request",
+        _ => {
+            let mut fields = families().flat_map(|family| family.fields());
+            let field = fields.find(|field| field.rsplit_once('.').is_some_and(|(_, last)| last == name));
+            field.copied().unwrap_or("request")
+        }
     }
 }
 
-fn chain_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
-    let Parameters::Tron(tron) = &prepared.request.parameters else {
-        return Ok("the parameters are of this chain");
-    };
-    let now_ms = facts.now.timestamp_millis();
-    let (first, last) = (now_ms - TRON_PAST_MS, now_ms + TRON_AHEAD_MS);
-    if !(first..=last).contains(&tron.expiration_ms) {
-        let detail = format!("{} does not lie between {first} and {last}", tron.expiration_ms);
-        return Err(Refusal::of_field(Rule::Chain, "tron.expiration", "tron.expiration_ms", detail));
-    }
-    Ok("the parameters are of this chain and of this time")
+fn chain_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
+    let parameters = &prepared.request.parameters;
+    let family = parameters.family();
+    family.map_or(Ok("the parameters are of this chain"), |family| family.check_time(facts.now, parameters))
 }
 
-fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+fn destination_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
     let refuse = |reason, detail: &str| {
         Err(Refusal::of_field(Rule::Destination, reason, "tx_intent.to", detail.to_owned()))
     };
-    let Some((to, _)) = prepared.request.transfer() else {
+    let Some(Transfer { to, .. }) = prepared.request.transfer() else {
         return Ok("pays nobody");
     };
     let registered = facts.registered.get(&(prepared.request.chain.clone(), to));
@@ -202,7 +177,7 @@ fn destination_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     }
 }
 
-fn approvals_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
+fn approvals_rule(facts: &Facts, prepared: &PreparedRequest) -> Outcome {
     let Some(quorum) = &prepared.assessment.quorum else {
         return Ok("needs no approvals");
     };
@@ -212,12 +187,12 @@ fn approvals_rule(facts: &Facts, prepared: &Prepared) -> Outcome {
     Ok("enough approvers signed exactly this payment")
 }
 
-fn guard_rule(facts: &Facts, prepared: &Prepared) -> Result<Step, Refusal> {
+fn guard_rule(facts: &Facts, prepared: &PreparedRequest) -> Result<Step, Refusal> {
     let proposal = prepared.request.proposal(&prepared.unsigned);
     let owner = prepared.nonce().and_then(|nonce| facts.owners.get(&nonce));
     let step = match facts.payments.get(&prepared.payment) {
-        None => Entry::open(proposal, owner),
-        Some(known) => known.entry.apply(
+        None => GuardedPayment::open(proposal, owner),
+        Some(known) => known.guarded.apply(
             proposal,
             &Evidence {
                 signed: &known.signed,
@@ -227,11 +202,11 @@ fn guard_rule(facts: &Facts, prepared: &Prepared) -> Result<Step, Refusal> {
             },
         ),
     };
-    step.map_err(|refused| Refusal::new(Rule::PaymentGuard, refused.reason(), refused.to_string()))
+    step.map_err(|refused| Refusal::new(Rule::PaymentGuard, refused.into_str(), refused.to_string()))
 }
 
 /// What the step adds to the counters: a payment's amount once, fees by how much they grew.
-fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawAmount)> {
+fn charges(facts: &Facts, prepared: &PreparedRequest, step: &Step) -> Vec<(String, RawAmount)> {
     let mut charges = Vec::with_capacity(2);
     let known = facts.payments.get(&prepared.payment);
     let pays_first = !prepared.request.cancels() && known.is_none_or(|known| known.first_paid_at.is_none());
@@ -245,7 +220,7 @@ fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawA
             // These very bytes were paid for when they were first signed.
             StepKind::Same => RawAmount::ZERO,
             StepKind::FeeBump | StepKind::Cancellation => {
-                cost.saturating_sub(known.map_or(RawAmount::ZERO, |known| bid_cost(&known.entry.bid)))
+                cost.saturating_sub(known.map_or(RawAmount::ZERO, |known| known.guarded.bid.cost()))
             }
         };
         if !grown.is_zero() {
@@ -255,11 +230,7 @@ fn charges(facts: &Facts, prepared: &Prepared, step: &Step) -> Vec<(String, RawA
     charges
 }
 
-fn bid_cost(bid: &Bid) -> RawAmount {
-    RawAmount::from(bid.ceiling).checked_mul(bid.gas_limit).unwrap_or(RawAmount::MAX)
-}
-
-fn window_rule(facts: &Facts, prepared: &Prepared, charges: &[(String, RawAmount)]) -> Outcome {
+fn window_rule(facts: &Facts, prepared: &PreparedRequest, charges: &[(String, RawAmount)]) -> Outcome {
     for (counter, amount) in charges {
         let limit = match (&prepared.assessment.charge, prepared.assessment.fee_limit) {
             (Some(charge), _) if charge.counter == *counter => charge.limit,
@@ -282,7 +253,7 @@ fn window_rule(facts: &Facts, prepared: &Prepared, charges: &[(String, RawAmount
     Ok("within the limits over time")
 }
 
-fn grant(facts: &Facts, prepared: &Prepared, step: Step, charges: Vec<(String, RawAmount)>) -> Grant {
+fn grant(facts: &Facts, prepared: &PreparedRequest, step: Step, charges: Vec<(String, RawAmount)>) -> Grant {
     let known = facts.payments.get(&prepared.payment).and_then(|known| known.first_paid_at);
     let pays = !prepared.request.cancels();
     Grant { step, first_paid_at: known.or(pays.then_some(facts.now)), charges }

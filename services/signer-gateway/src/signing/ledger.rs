@@ -1,14 +1,14 @@
-//! The ledger: one task that takes whatever requests wait, judges them in order, signs what was granted and writes guard,
-//! records and log of all of them in one statement, which commits only if nobody else decided anything meanwhile. Under
-//! load many requests share one commit, and the log has a natural order.
+//! The ledger: one task that takes the requests that wait, decides them in order, signs what was granted and writes guard,
+//! records and log of all of them in one statement. The statement commits only if nobody else decided anything meanwhile. Under
+//! load many requests share one commit.
 //!
-//! Invariants: nothing is signed that was not granted; no answer leaves before its rows are committed; when the commit's
-//! outcome is unknown nobody gets bytes, and asking again with the same key tells what happened.
+//! A batch is nothing but its requests one after another (see [`BatchDecision`]), and a single request is a batch of one.
+//!
+//! Invariants: nothing is signed that was not granted; no result leaves before its rows are committed; when the commit's
+//! outcome is unknown nobody gets bytes, and a retry with the same key returns what happened.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection, PgPool};
 use telemetry::crash_point;
 use tokio::sync::{mpsc, oneshot};
@@ -16,76 +16,68 @@ use tokio_util::sync::CancellationToken;
 
 use super::SigningError;
 use super::app::SignedTransaction;
-use super::detail::{self, quoted};
-use super::facts::{Facts, Grant, Prepared, Record};
-use super::judge::{Ruling, judge};
-use super::repo;
-use super::writes::{Move, NewRecord, NewSlot, Writes};
-use crate::audit::{self, Decision, Draft, Entry, Head};
-use crate::guard::{Slot, StepKind};
+use super::decision::BatchDecision;
+use super::facts::PreparedRequest;
+use super::repo::{self, LogAppend};
+use crate::audit;
 
-/// Requests that may wait. Beyond this, callers are told to come back.
-const WAITING: usize = 4_096;
-/// One works; the other replaces it when its session was lost.
+/// Requests that may wait. Beyond this, callers are refused and retry later.
+const MAX_WAITING: usize = 4_096;
+/// One is in use; the other replaces it when its session was lost.
 const CONNECTIONS: u32 = 2;
-/// Requests that share a commit at most: bounds how long the head is locked.
+/// Requests that share a commit at most. This bounds how long the head is locked.
 const MAX_BATCH: usize = 256;
 
-type Answer = Result<SignedTransaction, SigningError>;
+pub(super) type SigningResult = Result<SignedTransaction, SigningError>;
 
-struct Job {
-    prepared: Box<Prepared>,
-    reply: oneshot::Sender<Answer>,
+struct WaitingRequest {
+    prepared: Box<PreparedRequest>,
+    reply: oneshot::Sender<SigningResult>,
 }
 
-/// The way in.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<WaitingRequest>,
 }
 
-/// The task that decides.
 #[derive(Debug)]
-pub(crate) struct Clerk {
+pub(crate) struct LedgerWorker {
     pool: PgPool,
-    queue: mpsc::Receiver<Job>,
-    /// After this long a batch counts as lost: a connection that went silent must not hold up everybody for ever.
-    patience: Duration,
+    queue: mpsc::Receiver<WaitingRequest>,
+    /// After this long a batch counts as lost, because a connection that went silent must not block all others for ever.
+    timeout: Duration,
 }
 
 impl Ledger {
-    /// A ledger and its task.
-    pub(crate) fn new(pool: PgPool, patience: Duration) -> (Self, Clerk) {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { queue: sender }, Clerk { pool, queue: receiver, patience })
+    pub(crate) fn new(pool: PgPool, timeout: Duration) -> (Self, LedgerWorker) {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        (Self { queue: sender }, LedgerWorker { pool, queue: receiver, timeout })
     }
 
-    /// Has a request judged, and waits until the decision is durable.
-    pub(crate) async fn decide(&self, prepared: Prepared) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        let job = Job { prepared: Box::new(prepared), reply };
-        self.queue.try_send(job).map_err(|error| match error {
+    /// Has a request decided, and waits until the decision is durable.
+    pub(crate) async fn decide(&self, prepared: PreparedRequest) -> SigningResult {
+        let (reply, result) = oneshot::channel();
+        let waiting = WaitingRequest { prepared: Box::new(prepared), reply };
+        self.queue.try_send(waiting).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SigningError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => SigningError::LedgerUnavailable,
         })?;
-        answer.await.unwrap_or(Err(SigningError::LedgerUnavailable))
+        result.await.unwrap_or(Err(SigningError::LedgerUnavailable))
     }
 }
 
-/// The ledger's thread ended before it was told to.
+/// The ledger's thread ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerStopped {
-    /// The system gave no thread.
     #[error("the ledger's thread cannot be started")]
     Start(#[source] std::io::Error),
-    /// It panicked.
     #[error("the ledger's thread ended by itself")]
     Ended,
 }
 
-impl Clerk {
-    /// Works on a thread of its own until told to stop, which must not be before the last call was answered. Among the tasks that serve requests each of the ledger's waits for
-    /// its database would end behind dozens of them, and everybody waits for the ledger.
+impl LedgerWorker {
+    /// Runs until `stop`, which must not come before the last call was answered. It has a thread of its own: on the threads that
+    /// serve requests, each reply of its database would be handled only after dozens of other tasks, and all of them wait for it.
     pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), LedgerStopped> {
         let (done, ended) = oneshot::channel();
         let work = move || {
@@ -98,25 +90,25 @@ impl Clerk {
         ended.await.map_err(|_| LedgerStopped::Ended)
     }
 
-    /// Takes batch after batch; when told to stop, finishes what waits.
+    /// Takes batch after batch; after `stop` it finishes what waits.
     async fn work(mut self, stop: CancellationToken) {
-        // Its own: a long check of the log must not keep signatures waiting. Made here, so that its connections belong to this
-        // thread's runtime.
+        // A pool of its own, because a long check of the log must not delay signatures. It is made here so that its connections
+        // belong to this thread's runtime.
         self.pool = db::dedicated_pool(&self.pool, CONNECTIONS);
-        let mut jobs = Vec::with_capacity(MAX_BATCH);
+        let mut waiting = Vec::with_capacity(MAX_BATCH);
         loop {
             tokio::select! {
                 biased;
-                taken = self.queue.recv_many(&mut jobs, MAX_BATCH) => {
+                taken = self.queue.recv_many(&mut waiting, MAX_BATCH) => {
                     if taken == 0 {
                         return;
                     }
-                    self.settle(std::mem::take(&mut jobs)).await;
+                    self.process(std::mem::take(&mut waiting)).await;
                 }
                 () = stop.cancelled() => {
                     self.queue.close();
-                    while self.queue.recv_many(&mut jobs, MAX_BATCH).await > 0 {
-                        self.settle(std::mem::take(&mut jobs)).await;
+                    while self.queue.recv_many(&mut waiting, MAX_BATCH).await > 0 {
+                        self.process(std::mem::take(&mut waiting)).await;
                     }
                     return;
                 }
@@ -124,12 +116,12 @@ impl Clerk {
         }
     }
 
-    async fn settle(&self, jobs: Vec<Job>) {
+    async fn process(&self, waiting: Vec<WaitingRequest>) {
         let started = std::time::Instant::now();
-        let batch: Vec<&Prepared> = jobs.iter().map(|job| job.prepared.as_ref()).collect();
-        let answers = match self.decide(&batch).await {
-            Ok(answers) => answers,
-            // One request that cannot be written must not take its neighbours down with it.
+        let batch: Vec<&PreparedRequest> = waiting.iter().map(|waiting| waiting.prepared.as_ref()).collect();
+        let results = match self.decide(&batch).await {
+            Ok(results) => results,
+            // One request that cannot be written must not make the others fail.
             Err(error) if batch.len() > 1 && !is_outage(&error) => {
                 tracing::error!(error = %::rpc::error::chain(&error), requests = batch.len(), "batch failed, deciding one by one");
                 self.decide_each(&batch).await
@@ -140,43 +132,42 @@ impl Clerk {
                 batch.iter().map(|_| Err(failure.take().unwrap_or(SigningError::LedgerUnavailable))).collect()
             }
         };
-        record_metrics(&answers, started.elapsed());
-        for (job, answer) in jobs.into_iter().zip(answers) {
-            // A caller that went away asks again with the same key.
-            let _ = job.reply.send(answer);
+        record_metrics(&results, started.elapsed());
+        for (waiting, result) in waiting.into_iter().zip(results) {
+            // A caller that went away retries with the same key.
+            let _ = waiting.reply.send(result);
         }
     }
-}
 
-impl Clerk {
-    async fn decide(&self, batch: &[&Prepared]) -> Result<Vec<Answer>, SigningError> {
+    async fn decide(&self, batch: &[&PreparedRequest]) -> Result<Vec<SigningResult>, SigningError> {
         let mut connection = self.pool.acquire().await.map_err(SigningError::Ledger)?;
-        match tokio::time::timeout(self.patience, decide_batch(&mut connection, batch)).await {
+        match tokio::time::timeout(self.timeout, decide_batch(&mut connection, batch)).await {
             Ok(decided) => decided,
             Err(_) => {
-                // Whatever is open on it must not become part of the next batch.
+                // A transaction that is still open on it must not become part of the next batch.
                 connection.close_on_drop();
                 Err(SigningError::LedgerUnavailable)
             }
         }
     }
 
-    /// One by one. Once the database is away the rest is not tried: each would wait as long again, and others wait behind.
-    async fn decide_each(&self, batch: &[&Prepared]) -> Vec<Answer> {
-        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+    /// Decides one by one. Once the database is unavailable the rest is not tried: each would wait as long again, and further
+    /// requests wait behind them.
+    async fn decide_each(&self, batch: &[&PreparedRequest]) -> Vec<SigningResult> {
+        let mut results: Vec<SigningResult> = Vec::with_capacity(batch.len());
         for prepared in batch {
-            let away = answers.last().is_some_and(|last| last.as_ref().is_err_and(is_outage));
-            answers.push(match away {
+            let unavailable = results.last().is_some_and(|last| last.as_ref().is_err_and(is_outage));
+            results.push(match unavailable {
                 true => Err(SigningError::LedgerUnavailable),
                 false => self.decide_alone(prepared).await,
             });
         }
-        answers
+        results
     }
 
-    async fn decide_alone(&self, prepared: &Prepared) -> Answer {
-        let mut answers = self.decide(&[prepared]).await?;
-        answers.pop().unwrap_or(Err(SigningError::LedgerUnavailable))
+    async fn decide_alone(&self, prepared: &PreparedRequest) -> SigningResult {
+        let mut results = self.decide(&[prepared]).await?;
+        results.pop().unwrap_or(Err(SigningError::LedgerUnavailable))
     }
 }
 
@@ -188,50 +179,48 @@ fn is_outage(error: &SigningError) -> bool {
     }
 }
 
-/// Judges, signs and commits a batch; the answers are in its order. First without a lock: when the head has not moved
-/// between load and save, nothing the batch was judged by has changed. If it has, once more under the head's lock.
+/// Judges, signs and commits a batch; the results are in its order. The first try takes no lock: when the head has not moved
+/// between load and save, no fact of the batch has changed. If it has moved, the batch is decided once more under the head's lock.
 async fn decide_batch(
     connection: &mut PgConnection,
-    batch: &[&Prepared],
-) -> Result<Vec<Answer>, SigningError> {
-    if let Some(answers) = try_batch(connection, batch).await? {
-        return Ok(answers);
+    batch: &[&PreparedRequest],
+) -> Result<Vec<SigningResult>, SigningError> {
+    if let Some(results) = try_batch(connection, batch).await? {
+        return Ok(results);
     }
     metrics::counter!("bursar_signer_head_conflicts_total").increment(1);
     let mut tx = connection.begin().await.map_err(SigningError::Ledger)?;
     audit::lock_head_in(&mut tx).await.map_err(SigningError::Ledger)?;
-    let answers = try_batch(&mut tx, batch).await?.ok_or(SigningError::Corrupt("audit_head"))?;
+    let results = try_batch(&mut tx, batch).await?.ok_or(SigningError::Corrupt("audit_head"))?;
     tx.commit().await.map_err(SigningError::Ledger)?;
-    Ok(answers)
+    Ok(results)
 }
 
-/// `None` when somebody else moved the head meanwhile; the signatures made are dropped then, and nobody sees them.
+/// Returns `None` when somebody else moved the head meanwhile. The signatures are dropped then, and nobody sees them.
 async fn try_batch(
     connection: &mut PgConnection,
-    batch: &[&Prepared],
-) -> Result<Option<Vec<Answer>>, SigningError> {
-    let mut clock = Phases::start();
+    batch: &[&PreparedRequest],
+) -> Result<Option<Vec<SigningResult>>, SigningError> {
+    let mut clock = PhaseTimer::start();
     let (facts, from) = repo::load_in(&mut *connection, batch).await?;
     clock.end("load");
     let now = facts.now;
-    let entries = Vec::with_capacity(batch.len());
-    let mut session = Session { facts, head: from, writes: Writes::default(), entries };
-    let answers: Vec<Answer> = batch.iter().map(|prepared| session.decide(prepared)).collect();
+    let mut decision = BatchDecision::new(facts, from, batch.len());
+    let results: Vec<SigningResult> = batch.iter().map(|prepared| decision.decide(prepared)).collect();
     clock.end("sign");
-    let log = Move { from, to: session.head, entries: &session.entries, now };
+    let log = LogAppend { from, to: decision.head, entries: &decision.entries, now };
     crash_point("signer.before_save");
-    let saved = session.writes.save_in(connection, &log).await.map_err(SigningError::Ledger)?;
+    let saved = repo::save_in(connection, &decision.writes, &log).await.map_err(SigningError::Ledger)?;
     crash_point("signer.after_save");
     clock.end("save");
-    Ok(saved.then_some(answers))
+    Ok(saved.then_some(results))
 }
 
-/// Where a batch spends its time.
-struct Phases {
+struct PhaseTimer {
     since: std::time::Instant,
 }
 
-impl Phases {
+impl PhaseTimer {
     fn start() -> Self {
         Self { since: std::time::Instant::now() }
     }
@@ -243,122 +232,12 @@ impl Phases {
     }
 }
 
-/// What a batch collects between load and save.
-struct Session {
-    facts: Facts,
-    head: Head,
-    writes: Writes,
-    entries: Vec<Entry>,
-}
-
-impl Session {
-    fn decide(&mut self, prepared: &Prepared) -> Answer {
-        match judge(&self.facts, prepared).ruling {
-            Ruling::Refuse(refusal) => {
-                let detail = format!(",\"explanation\":{}", quoted(&refusal.detail));
-                self.note(prepared, Decision::Refused, refusal.reason, &detail);
-                Err(SigningError::Refused(refusal))
-            }
-            Ruling::Replay(record) => {
-                self.raise_fence(prepared);
-                let detail = format!(",\"tx_hash\":\"{}\"", record.tx_hash);
-                self.note(prepared, Decision::Allowed, "idempotency.replayed", &detail);
-                Ok(SignedTransaction::of(&record, true))
-            }
-            Ruling::Sign(grant) => self.sign(prepared, &grant),
-        }
-    }
-
-    fn sign(&mut self, prepared: &Prepared, grant: &Grant) -> Answer {
-        let signed = prepared.unsigned.clone().sign(&prepared.key)?;
-        let record = Arc::new(Record {
-            canonical: prepared.texts.canonical.clone(),
-            from: prepared.request.from,
-            raw: signed.raw,
-            tx_hash: signed.tx_hash,
-        });
-        let raw_sha256 = hex::encode(Sha256::digest(&record.raw));
-        let approvers: Vec<String> = prepared
-            .assessment
-            .quorum
-            .iter()
-            .flat_map(|quorum| quorum.approvals.iter().map(|approval| quoted(&approval.approver)))
-            .collect();
-        let detail = format!(
-            ",\"tx_hash\":\"{}\",\"raw_sha256\":\"{raw_sha256}\",\"approvers\":[{}]{}",
-            record.tx_hash,
-            approvers.join(","),
-            prepared.request.void.as_ref().map(detail::attestation).unwrap_or_default()
-        );
-        let sequence = self.note(prepared, Decision::Allowed, grant.step.kind.reason(), &detail);
-        self.raise_fence(prepared);
-        self.collect(prepared, grant, &record, sequence);
-        self.facts.remember(prepared, grant, Arc::clone(&record));
-        let same = grant.step.kind == StepKind::Same;
-        Ok(SignedTransaction::of(&record, same))
-    }
-
-    fn collect(&mut self, prepared: &Prepared, grant: &Grant, record: &Arc<Record>, audit_sequence: u64) {
-        let next = &grant.step.next;
-        let chain = &prepared.request.chain;
-        self.writes.records.push(NewRecord {
-            key: prepared.request.idempotency_key.clone(),
-            payment: prepared.payment.clone(),
-            generation: next.generation,
-            pays: !prepared.request.cancels(),
-            from: prepared.texts.from.clone(),
-            record: Arc::clone(record),
-            audit_sequence,
-        });
-        if let (Slot::Nonce(nonce), true) = (next.slot, self.is_new_slot(prepared)) {
-            self.writes.slots.push(NewSlot {
-                chain: chain.clone(),
-                wallet: prepared.texts.from.clone(),
-                nonce,
-                payment: prepared.payment.clone(),
-                generation: next.generation,
-            });
-        }
-        for (counter, amount) in &grant.charges {
-            let key = (chain.clone(), counter.clone());
-            let used = self.writes.usage.entry(key).or_insert(types::RawAmount::ZERO);
-            *used = used.checked_add(*amount).unwrap_or(types::RawAmount::MAX);
-        }
-        self.writes.payments.insert(prepared.payment.clone(), (next.clone(), grant.first_paid_at));
-    }
-
-    /// A nonce nobody has used yet; the table's key says the same.
-    fn is_new_slot(&self, prepared: &Prepared) -> bool {
-        prepared.nonce().is_some_and(|nonce| !self.facts.owners.contains_key(&nonce))
-    }
-
-    fn raise_fence(&mut self, prepared: &Prepared) {
-        let (job, epoch) = (prepared.request.job, prepared.request.lease_epoch);
-        // Unchanged fences are not written again.
-        if self.facts.fences.get(&job) != Some(&epoch) {
-            self.facts.raise_fence(job, epoch);
-            self.writes.fences.insert(job, epoch);
-        }
-    }
-
-    /// Appends an entry. `particulars` continues the JSON object that every signing decision has.
-    fn note(&mut self, prepared: &Prepared, decision: Decision, reason: &str, particulars: &str) -> u64 {
-        let detail = detail::of(&prepared.request, &prepared.texts.canonical, particulars);
-        let caller = prepared.asker.name().to_owned();
-        let draft = Draft { caller, action: "sign", decision, reason: reason.to_owned(), detail };
-        let entry = self.head.append(self.facts.now, draft);
-        let sequence = entry.sequence;
-        self.entries.push(entry);
-        sequence
-    }
-}
-
-fn record_metrics(answers: &[Answer], took: Duration) {
+fn record_metrics(results: &[SigningResult], took: Duration) {
     #[allow(clippy::cast_precision_loss, reason = "a batch has at most 256 requests")]
-    metrics::histogram!("bursar_signer_batch_requests").record(answers.len() as f64);
+    metrics::histogram!("bursar_signer_batch_requests").record(results.len() as f64);
     metrics::histogram!("bursar_signer_batch_seconds").record(took.as_secs_f64());
-    for answer in answers {
-        let (outcome, reason) = match answer {
+    for result in results {
+        let (outcome, reason) = match result {
             Ok(signed) if signed.replayed => ("replayed", "none"),
             Ok(_) => ("signed", "none"),
             Err(SigningError::Refused(refusal)) => ("refused", refusal.reason),

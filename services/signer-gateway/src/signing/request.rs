@@ -1,60 +1,36 @@
 //! A signing request after parsing: typed values only, nothing believed. Owns the canonical form by which two
 //! requests under one idempotency key are compared, and the guard's view of a request.
 
+use payment::{Action, AssetRef, ContractCall, Transfer};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use types::{Address, AssetSymbol, ChainName, JobId, RawAmount, WalletGroupId, WithdrawalId};
 
-use crate::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
-use crate::guard::{Act, Bid, Binding, PaymentKey, Proposal, Slot, Terms, VoidAttestation};
+use crate::builder::{Numbers, Parameters, Unsigned};
+use crate::guard::{Parties, PaymentKey, Proposal, ProposedAction, Terms, VoidAttestation};
 use crate::policy::ApprovalProof;
 
 /// Why the caller thinks the signer should agree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Purpose {
     /// Pays a customer; authorised by approvers.
     Withdrawal {
-        /// The payment.
         id: WithdrawalId,
         /// Symbol of the asset, as it was approved.
         asset: AssetSymbol,
-        /// Who asked for it.
         requested_by: String,
         /// For whom; empty when for themselves.
         on_behalf_of: String,
-        /// Approvers' consent.
         approvals: Vec<ApprovalProof>,
     },
     /// Moves a deposit to an operation wallet; authorised by its destination. The payment is the job.
-    Sweep {
-        /// Symbol of the asset.
-        asset: AssetSymbol,
-    },
+    Sweep { asset: AssetSymbol },
     /// Gives a deposit wallet gas; authorised by its destination and a cap. The payment is the job.
-    TopUp {
-        /// Group of the destination.
-        group: WalletGroupId,
-        /// Index of the destination.
-        index: u32,
-    },
+    TopUp { group: WalletGroupId, index: u32 },
     /// Calls an allowed contract.
-    Duty {
-        /// The duty.
-        id: String,
-    },
-}
-
-impl Purpose {
-    /// Stable name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Withdrawal { .. } => "withdrawal",
-            Self::Sweep { .. } => "sweep",
-            Self::TopUp { .. } => "top_up",
-            Self::Duty { .. } => "duty",
-        }
-    }
+    Duty { id: String },
 }
 
 /// A request for one signature.
@@ -62,29 +38,36 @@ impl Purpose {
 pub struct SigningRequest {
     /// `job/attempt`.
     pub idempotency_key: String,
-    /// The job the caller works on.
     pub job: JobId,
     /// The caller's fencing token for that job.
     pub lease_epoch: u64,
-    /// The chain.
     pub chain: ChainName,
-    /// Group that holds the key.
     pub group: WalletGroupId,
-    /// Index within it.
     pub index: u32,
-    /// The address the caller believes it signs with.
-    pub from: Address,
-    /// What is to be done.
     pub action: Action,
-    /// Numbers of the chain.
     pub parameters: Parameters,
-    /// Why.
     pub purpose: Purpose,
-    /// Proof that earlier transactions are dead.
     pub void: Option<VoidAttestation>,
 }
 
+/// The name of an action in records and audits, which is older than the shared vocabulary.
+pub(crate) fn action_name(action: &Action) -> &'static str {
+    match action {
+        Action::Pay(transfer) => match transfer.asset {
+            AssetRef::Native => "transfer",
+            AssetRef::Token(_) => "token_transfer",
+        },
+        Action::Cancel { .. } => "cancellation",
+        Action::Call(_) => "contract_call",
+    }
+}
+
 impl SigningRequest {
+    /// The address the caller believes it signs with.
+    pub fn from(&self) -> Address {
+        self.action.sender()
+    }
+
     /// The payment that the guard protects.
     pub fn payment(&self) -> PaymentKey {
         match &self.purpose {
@@ -95,7 +78,6 @@ impl SigningRequest {
         }
     }
 
-    /// Symbol of the asset, where the purpose names one.
     pub fn asset(&self) -> Option<&AssetSymbol> {
         match &self.purpose {
             Purpose::Withdrawal { asset, .. } | Purpose::Sweep { asset } => Some(asset),
@@ -103,88 +85,69 @@ impl SigningRequest {
         }
     }
 
-    /// Receiver and amount of a transfer.
-    pub fn transfer(&self) -> Option<(Address, RawAmount)> {
+    pub fn transfer(&self) -> Option<Transfer> {
         match &self.action {
-            Action::Transfer { to, amount } | Action::TokenTransfer { to, amount, .. } => {
-                Some((*to, *amount))
-            }
-            Action::Cancellation | Action::ContractCall { .. } => None,
+            Action::Pay(transfer) => Some(*transfer),
+            Action::Cancel { .. } | Action::Call(_) => None,
         }
     }
 
-    /// Whether it closes a nonce instead of paying.
     pub fn cancels(&self) -> bool {
-        matches!(self.action, Action::Cancellation)
+        self.action.is_cancellation()
     }
 
     /// Everything that makes the bytes, as JSON under the names of the contract's fields. The lease epoch, approvals and
-    /// attestations are left out: a worker that took the job over must get the same bytes.
-    pub(crate) fn texts(&self, payment: &PaymentKey) -> Texts {
-        let from = self.from.to_string();
-        let to = self.transfer().map(|(to, _)| to.to_string());
+    /// attestations are left out, because a worker that took the job over must get the same bytes.
+    pub(crate) fn texts(&self, payment: &PaymentKey) -> RequestTexts {
+        let from = self.from().to_string();
+        let transfer = self.transfer();
+        let to = transfer.map(|transfer| transfer.to.to_string());
         let (contract, data) = match &self.action {
-            Action::Transfer { .. } | Action::Cancellation => (None, None),
-            Action::TokenTransfer { contract, .. } => (Some(contract), None),
-            Action::ContractCall { contract, data } => (Some(contract), Some(data)),
+            Action::Pay(transfer) => (transfer.asset.contract(), None),
+            Action::Cancel { .. } => (None, None),
+            Action::Call(ContractCall { contract, data, .. }) => (Some(*contract), Some(data)),
         };
-        let canonical = Canonical {
+        let numbers = self.parameters.family().map(|family| family.numbers(&self.parameters));
+        let canonical = CanonicalRequest {
             chain: self.chain.as_str(),
             wallet_group_id: self.group,
             derivation_index: self.index,
             job_id: self.job,
             payment: payment.as_str(),
             asset: self.asset().map(AssetSymbol::as_str),
-            action: self.action.name(),
+            action: action_name(&self.action),
             from: &from,
             to: to.as_deref(),
-            amount: self.transfer().map(|(_, amount)| amount.to_string()),
-            contract_address: contract.map(Address::to_string),
+            amount: transfer.map(|transfer| transfer.amount.to_string()),
+            contract_address: contract.map(|contract| contract.to_string()),
             data_sha256: data.map(|data| hex::encode(Sha256::digest(data))),
-            numbers: Numbers::of(&self.parameters),
+            numbers: numbers.unwrap_or_default(),
         };
         let canonical = serde_json::to_string(&canonical).expect("impossible: texts and numbers only");
-        Texts { from, to, canonical }
+        RequestTexts { from, to, canonical }
     }
 
-    /// What the guard is asked.
-    pub fn proposal(&self, unsigned: &Unsigned) -> Proposal {
-        let (slot, bid) = match &self.parameters {
-            Parameters::Evm(evm) => (
-                Slot::Nonce(evm.nonce),
-                Bid { ceiling: evm.fee.ceiling(), tip: evm.fee.tip(), gas_limit: evm.gas_limit },
-            ),
-            Parameters::Tron(tron) => {
-                let id = unsigned.tron_id().expect("a transaction built from TRON parameters has an id");
-                (Slot::Transaction { id, expires_ms: tron.expiration_ms }, Bid::NONE)
-            }
-        };
+    /// What the guard is asked to allow.
+    pub(crate) fn proposal(&self, unsigned: &Unsigned) -> Proposal {
         Proposal {
-            binding: Binding { chain: self.chain.clone(), wallet: self.from, job: self.job },
-            slot,
-            bid,
-            act: self.act(),
+            parties: Parties { chain: self.chain.clone(), wallet: self.from(), job: self.job },
+            slot: unsigned.slot,
+            bid: unsigned.bid,
+            action: self.proposed_action(),
         }
     }
 
-    fn act(&self) -> Act {
+    fn proposed_action(&self) -> ProposedAction {
         match &self.action {
-            Action::Cancellation => Act::Cancel,
-            Action::Transfer { to, amount } => Act::Pay(Terms {
+            Action::Cancel { .. } => ProposedAction::Cancel,
+            Action::Pay(Transfer { asset, to, amount, .. }) => ProposedAction::Pay(Terms {
                 asset: self.asset().cloned(),
                 destination: *to,
                 amount: *amount,
                 call_hash: None,
-                may_shrink: matches!(self.purpose, Purpose::Sweep { .. }),
+                may_shrink: *asset == AssetRef::Native && matches!(self.purpose, Purpose::Sweep { .. }),
             }),
-            Action::TokenTransfer { to, amount, .. } => Act::Pay(Terms {
-                asset: self.asset().cloned(),
-                destination: *to,
-                amount: *amount,
-                call_hash: None,
-                may_shrink: false,
-            }),
-            Action::ContractCall { contract, data } => Act::Pay(Terms {
+            Action::Call(ContractCall { contract, data, .. }) => ProposedAction::Pay(Terms {
                 asset: None,
                 destination: *contract,
                 amount: RawAmount::ZERO,
@@ -195,9 +158,9 @@ impl SigningRequest {
     }
 }
 
-/// The canonical form, in the order in which it is written.
+/// The fields in the order in which they are written. The text is stored and compared: it must never change.
 #[derive(Serialize)]
-struct Canonical<'a> {
+struct CanonicalRequest<'a> {
     chain: &'a str,
     wallet_group_id: WalletGroupId,
     derivation_index: u32,
@@ -218,69 +181,16 @@ struct Canonical<'a> {
     numbers: Numbers,
 }
 
-/// The chain's numbers within the canonical form.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Numbers {
-    Legacy {
-        chain_id: u64,
-        nonce: u64,
-        gas_limit: u64,
-        gas_price: String,
-    },
-    Eip1559 {
-        chain_id: u64,
-        nonce: u64,
-        gas_limit: u64,
-        max_fee_per_gas: String,
-        max_priority_fee_per_gas: String,
-    },
-    Tron {
-        ref_block_bytes: String,
-        ref_block_hash: String,
-        expiration_ms: i64,
-        timestamp_ms: i64,
-        fee_limit_sun: i64,
-    },
-}
-
-impl Numbers {
-    fn of(parameters: &Parameters) -> Self {
-        match *parameters {
-            Parameters::Evm(EvmParameters { chain_id, nonce, gas_limit, fee }) => match fee {
-                EvmFee::Legacy { gas_price } => {
-                    Self::Legacy { chain_id, nonce, gas_limit, gas_price: gas_price.to_string() }
-                }
-                EvmFee::Eip1559 { max_fee, max_priority_fee } => Self::Eip1559 {
-                    chain_id,
-                    nonce,
-                    gas_limit,
-                    max_fee_per_gas: max_fee.to_string(),
-                    max_priority_fee_per_gas: max_priority_fee.to_string(),
-                },
-            },
-            Parameters::Tron(tron) => Self::Tron {
-                ref_block_bytes: hex::encode(tron.ref_block_bytes),
-                ref_block_hash: hex::encode(tron.ref_block_hash),
-                expiration_ms: tron.expiration_ms,
-                timestamp_ms: tron.timestamp_ms,
-                fee_limit_sun: tron.fee_limit_sun,
-            },
-        }
-    }
-}
-
-/// A request's addresses and payment as text, written once: each address costs a hash.
+/// A request's addresses and canonical form as text. They are written once, because each address costs a hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Texts {
+pub(crate) struct RequestTexts {
     pub(crate) from: String,
     pub(crate) to: Option<String>,
-    /// The canonical form.
     pub(crate) canonical: String,
 }
 
 /// The first field in which two canonical requests differ, by name; none when they are the same.
-pub fn first_difference(known: &str, proposed: &str) -> Option<String> {
+pub(super) fn first_difference(known: &str, proposed: &str) -> Option<String> {
     if known == proposed {
         return None;
     }

@@ -8,7 +8,7 @@ use sqlx::PgPool;
 use types::{Address, ChainName, WalletGroupId};
 
 use super::repo;
-use crate::audit::{self, Decision, Draft};
+use crate::audit::{self, Decision, draft};
 use crate::group::{GroupError, Groups};
 use crate::policy::GroupPurpose;
 use crate::signing::PolicySource;
@@ -16,24 +16,19 @@ use crate::signing::PolicySource;
 /// An address to which sweeps may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationWallet {
-    /// The chain.
     pub chain: ChainName,
-    /// The address.
     pub address: Address,
     /// Group and index of its key; none for cold storage.
     pub key: Option<(WalletGroupId, u32)>,
 }
 
-/// Why a wallet was not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum WalletError {
-    /// The chain is not configured here.
     #[error("chain {0} is not configured here")]
     UnknownChain(ChainName),
     /// The address is written for another kind of chain.
     #[error("the address is not of this chain's kind")]
     Format,
-    /// The group and index lead to another address.
     #[error("that group and index are {0}")]
     OtherAddress(Address),
     /// Sweeps must not end in a deposit group.
@@ -42,19 +37,14 @@ pub enum WalletError {
     /// The configuration lists the groups in which sweeps may end, and this is none of them.
     #[error("the group that begins with {0} is not listed in policy.operation_groups")]
     GroupNotListed(Address),
-    /// Not listed in the configuration.
     #[error("the address is not listed as cold storage")]
     NotColdStorage,
-    /// Registered with another key.
     #[error("the address is registered with another {0}")]
     Exists(&'static str),
-    /// The group cannot be used.
     #[error("the wallet group cannot be used")]
     Group(#[from] GroupError),
-    /// The database did not answer.
     #[error("the wallets cannot be read or written")]
     Database(#[from] sqlx::Error),
-    /// A row does not say what this crate wrote.
     #[error("a stored wallet cannot be understood: {0}")]
     Corrupt(&'static str),
 }
@@ -73,28 +63,10 @@ impl WalletError {
             Self::Group(_) | Self::Database(_) | Self::Corrupt(_) => None,
         }
     }
-
-    /// Whether the same call may succeed later without anybody changing it.
-    pub fn retry(&self) -> bool {
-        match self {
-            Self::Group(source) => source.retry(),
-            Self::Database(source) => db::classify(source).is_transient(),
-            Self::UnknownChain(_)
-            | Self::Format
-            | Self::OtherAddress(_)
-            | Self::Purpose
-            | Self::GroupNotListed(_)
-            | Self::NotColdStorage
-            | Self::Exists(_)
-            | Self::Corrupt(_) => false,
-        }
-    }
 }
 
-/// Registered wallets that were derived, with the first address of their group.
 type Origins = HashMap<(ChainName, Address), Address>;
 
-/// The registry. Clones are one.
 #[derive(Debug, Clone)]
 pub struct Wallets {
     pool: PgPool,
@@ -105,7 +77,6 @@ pub struct Wallets {
 }
 
 impl Wallets {
-    /// Over the signer's database.
     pub fn new(pool: PgPool, groups: Arc<Groups>, policy: PolicySource) -> Self {
         Self { pool, groups, policy, origins: Arc::default() }
     }
@@ -132,14 +103,8 @@ impl Wallets {
             "wallet_group_id": wallet.key.map(|(group, _)| group.to_string()),
             "derivation_index": wallet.key.map(|(_, index)| index),
         });
-        let draft = Draft {
-            caller: caller.to_owned(),
-            action: "register_operation_wallet",
-            decision,
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
-        };
-        audit::append_in(&mut tx, vec![draft]).await?;
+        let draft = draft(caller, "register_operation_wallet", decision, reason, &detail);
+        audit::append_in(&mut tx, draft).await?;
         tx.commit().await?;
         outcome.map(|_| ())
     }
@@ -160,9 +125,8 @@ impl Wallets {
             };
         };
         let (key, purpose) = self.groups.wallet(group, chain.format, index).await?;
-        let address = Address::from_body(chain.format, key.address_body());
-        if address != wallet.address {
-            return Err(WalletError::OtherAddress(address));
+        if key.address() != wallet.address {
+            return Err(WalletError::OtherAddress(key.address()));
         }
         if purpose != GroupPurpose::Operation {
             return Err(WalletError::Purpose);
@@ -174,8 +138,9 @@ impl Wallets {
         }
     }
 
-    /// The first address of the group from which a registered wallet is derived. Derived and not read: whoever can write the
-    /// table could otherwise have every sweep. None for cold storage, and for what is not registered or not derived.
+    /// The first address of the group from which a registered wallet is derived; `None` for cold storage, and for what is not
+    /// registered or not derived. It is derived and not read, because whoever can write the table could otherwise direct every
+    /// sweep to an address of their own.
     pub(crate) async fn origin(
         &self,
         chain: &ChainName,
@@ -191,7 +156,7 @@ impl Wallets {
             return Ok(None);
         };
         let (key, _) = self.groups.wallet(group, address.format(), index).await?;
-        if Address::from_body(address.format(), key.address_body()) != address {
+        if key.address() != address {
             tracing::error!(%chain, %address, %group, index, "a registered wallet is not derived from its group");
             return Ok(None);
         }
@@ -200,7 +165,6 @@ impl Wallets {
         Ok(Some(first))
     }
 
-    /// All wallets, by chain and address.
     pub async fn list(&self) -> Result<Vec<OperationWallet>, WalletError> {
         repo::all(&self.pool).await
     }

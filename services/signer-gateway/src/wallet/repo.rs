@@ -1,16 +1,11 @@
 //! Rows of operation wallets.
 
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, PgPool, Row};
+use sqlx::{PgConnection, PgExecutor, PgPool, Row};
 use types::{Address, ChainName};
 use uuid::Uuid;
 
 use super::{OperationWallet, WalletError};
-
-const INSERT: &str = "INSERT INTO operation_wallets (chain, address, wallet_group_id, derivation_index, registered_by) \
-     VALUES ($1, $2, $3, $4, $5) ON CONFLICT ON CONSTRAINT operation_wallets_pkey DO NOTHING";
-const SELECT: &str = "SELECT chain, address, wallet_group_id, derivation_index FROM operation_wallets \
-     WHERE ($1::text IS NULL OR (chain = $1 AND address = $2)) ORDER BY chain, address";
 
 /// Whether the wallet is new; a known one must be the same.
 pub(super) async fn insert_in(
@@ -19,21 +14,23 @@ pub(super) async fn insert_in(
     wallet: &OperationWallet,
 ) -> Result<bool, WalletError> {
     let (chain, address) = (wallet.chain.as_str(), wallet.address.to_string());
-    let done = sqlx::query(INSERT)
-        .bind(chain)
-        .bind(&address)
-        .bind(wallet.key.map(|(group, _)| group.as_uuid()))
-        .bind(wallet.key.map(|(_, index)| i64::from(index)))
-        .bind(caller)
-        .execute(&mut *connection)
-        .await?;
+    let done = sqlx::query(
+        "INSERT INTO operation_wallets (chain, address, wallet_group_id, derivation_index, registered_by) \
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT ON CONSTRAINT operation_wallets_pkey DO NOTHING",
+    )
+    .bind(chain)
+    .bind(&address)
+    .bind(wallet.key.map(|(group, _)| group.as_uuid()))
+    .bind(wallet.key.map(|(_, index)| i64::from(index)))
+    .bind(caller)
+    .execute(&mut *connection)
+    .await?;
     if done.rows_affected() == 1 {
         return Ok(true);
     }
-    let row = sqlx::query(SELECT).bind(chain).bind(&address).fetch_one(connection).await?;
-    match wallet_of(&row)? == *wallet {
-        true => Ok(false),
-        false => Err(WalletError::Exists("wallet_group_id")),
+    match select(&mut *connection, Some((chain, &address))).await?.pop() {
+        Some(known) if known == *wallet => Ok(false),
+        Some(_) | None => Err(WalletError::Exists("wallet_group_id")),
     }
 }
 
@@ -42,13 +39,26 @@ pub(super) async fn by_address(
     chain: &ChainName,
     address: &Address,
 ) -> Result<Option<OperationWallet>, WalletError> {
-    let row = sqlx::query(SELECT).bind(chain.as_str()).bind(address.to_string()).fetch_optional(pool).await?;
-    row.as_ref().map(wallet_of).transpose()
+    Ok(select(pool, Some((chain.as_str(), &address.to_string()))).await?.pop())
 }
 
 pub(super) async fn all(pool: &PgPool) -> Result<Vec<OperationWallet>, WalletError> {
-    let none: Option<&str> = None;
-    sqlx::query(SELECT).bind(none).bind(none).fetch_all(pool).await?.iter().map(wallet_of).collect()
+    select(pool, None).await
+}
+
+async fn select(
+    executor: impl PgExecutor<'_>,
+    place: Option<(&str, &str)>,
+) -> Result<Vec<OperationWallet>, WalletError> {
+    let rows = sqlx::query(
+        "SELECT chain, address, wallet_group_id, derivation_index FROM operation_wallets \
+         WHERE ($1::text IS NULL OR (chain = $1 AND address = $2)) ORDER BY chain, address",
+    )
+    .bind(place.map(|(chain, _)| chain))
+    .bind(place.map(|(_, address)| address))
+    .fetch_all(executor)
+    .await?;
+    rows.iter().map(wallet_of).collect()
 }
 
 fn wallet_of(row: &PgRow) -> Result<OperationWallet, WalletError> {

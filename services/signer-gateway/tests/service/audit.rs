@@ -2,7 +2,7 @@
 
 use proto::signer::v1 as pb;
 use signer_gateway::audit::{Head, verify};
-use signer_gateway::rpc::entry_from_wire;
+use signer_gateway::rpc::read_audit_entry;
 use sqlx::{AssertSqlSafe, Executor};
 use tonic::Code;
 
@@ -11,8 +11,7 @@ use crate::support::*;
 async fn busy() -> Gateway {
     let gateway = Gateway::start().await;
     for nonce in 0..4 {
-        let withdrawal =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let withdrawal = Withdrawal::small(&gateway, nonce);
         gateway.sign(&withdrawal.request()).await.expect("signed");
     }
     let refused = Withdrawal::new(&gateway, 0);
@@ -53,7 +52,7 @@ async fn every_decision_is_an_entry_and_the_chain_holds_online_and_offline() {
     assert!(!entries.iter().any(|entry| entry.detail.contains("junk")), "no phrase in the log");
     let report = gateway.verify(None).await;
     assert!(report.intact && report.entries == 8, "{report:?}");
-    let exported: Vec<_> = entries.into_iter().map(|entry| entry_from_wire(entry).expect("entry")).collect();
+    let exported: Vec<_> = entries.into_iter().map(|entry| read_audit_entry(entry).expect("entry")).collect();
     let head = verify(&exported, None).expect("holds offline");
     assert_eq!(head, Head { sequence: 8, hash: exported[7].hash });
     assert!(gateway.verify(Some((8, head.hash.to_string()))).await.intact);

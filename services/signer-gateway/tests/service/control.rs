@@ -27,10 +27,7 @@ async fn a_gateway_that_starts_sealed_signs_nothing_until_the_right_key_is_given
     assert_eq!(rpc::error::reason_of(&status).as_deref(), Some("SEALED"));
     let wrong = unseal(&gateway, "a wrong key of some length").await.expect_err("wrong key");
     assert_eq!(wrong.code(), Code::PermissionDenied);
-    assert_eq!(
-        gateway.audit().await.last().map(|entry| entry.reason.clone()).as_deref(),
-        Some("unseal.wrong_key")
-    );
+    assert_eq!(gateway.last_reason().await, "unseal.wrong_key");
     assert_eq!(unseal(&gateway, UNSEAL_KEY).await.expect("unsealed"), 2);
     gateway.sign(&withdrawal.request()).await.expect("signed");
 
@@ -50,19 +47,13 @@ async fn requests_that_waited_when_it_was_sealed_are_not_signed_afterwards() {
     // Nothing can be decided while the log's head is held: the first request waits there, the others behind it.
     let mut held = db::begin(&pool).await.expect("begun");
     sqlx::query("SELECT FROM audit_head FOR UPDATE").execute(&mut *held).await.expect("held");
-    let waiting = || async {
-        let count: i64 = sqlx::query_scalar(
+    let waiting = || {
+        gateway.count(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
         )
-        .fetch_one(&pool)
-        .await
-        .expect("counted");
-        count
     };
     let send = |nonce: u64| {
-        let request = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }
-            .approved_by(&["alice", "bob"])
-            .request();
+        let request = Withdrawal::small(&gateway, nonce).request();
         let mut service = gateway.service.clone();
         tokio::spawn(async move { service.sign_transaction(request).await })
     };
@@ -78,13 +69,7 @@ async fn requests_that_waited_when_it_was_sealed_are_not_signed_afterwards() {
     testkit::wait_for("the keys to be gone", PATIENCE, || async { state(&gateway).await.sealed }).await;
     held.rollback().await.expect("released");
     sealing.await.expect("joined").expect("sealed");
-    let records = || async {
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM signing_records")
-            .fetch_one(&pool)
-            .await
-            .expect("counted");
-        count
-    };
+    let records = || gateway.count("SELECT count(*) FROM signing_records");
     let before = records().await;
     let mut signed = 0;
     for answer in asked {
@@ -172,14 +157,10 @@ async fn a_simulation_tells_each_rule_and_writes_nothing() {
     assert!(!answer.allowed);
     assert_eq!(refused, ["fee", "limit/transaction", "approvals"]);
     assert_eq!(state(&gateway).await.audit_length, before, "nothing was written");
-    let pool = gateway.database.pool().await;
-    let rows: i64 = sqlx::query_scalar(
-        "SELECT (SELECT count(*) FROM signing_records) + (SELECT count(*) FROM payments) + (SELECT count(*) FROM limit_usage)",
-    )
-    .fetch_one(&pool)
-    .await
-    .expect("counted");
-    assert_eq!(rows, 0);
+    for sql in ["SELECT count(*) FROM signing_records", "SELECT count(*) FROM payments"] {
+        assert_eq!(gateway.count(sql).await, 0);
+    }
+    assert_eq!(gateway.count("SELECT count(*) FROM limit_usage").await, 0);
     gateway.sign(&good.request()).await.expect("a simulation used nothing up");
 }
 
@@ -333,8 +314,7 @@ async fn what_is_asked_while_it_stops_is_still_signed() {
     })
     .await;
     for nonce in 0..20 {
-        let small =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let small = Withdrawal::small(&gateway, nonce);
         service.clone().sign_transaction(small.request()).await.expect("signed during the notice");
     }
     process.kill().await.expect("killed");

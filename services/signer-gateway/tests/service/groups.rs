@@ -5,15 +5,6 @@ use tonic::Code;
 
 use crate::support::*;
 
-fn import(name: &str, purpose: &str, phrase: &str) -> pb::ImportWalletGroupRequest {
-    pb::ImportWalletGroupRequest {
-        name: name.to_owned(),
-        purpose: purpose.to_owned(),
-        recovery_phrase: phrase.to_owned(),
-        passphrase: String::new(),
-    }
-}
-
 #[tokio::test]
 async fn importing_is_idempotent_by_name_and_phrase() {
     let mut gateway = Gateway::start().await;
@@ -93,12 +84,7 @@ async fn addresses_follow_bip44_on_both_kinds_of_chain() {
 #[tokio::test]
 async fn an_operation_wallet_is_derived_here_or_listed_as_cold_storage() {
     let mut gateway = Gateway::start().await;
-    let wallet = |address: &str, group: &str, index| pb::OperationWallet {
-        chain: "bsc".to_owned(),
-        address: address.to_owned(),
-        wallet_group_id: group.to_owned(),
-        derivation_index: index,
-    };
+    let wallet = operation_wallet;
     let (hot, deposits) = (gateway.operation_group.clone(), gateway.deposit_group.clone());
     let deposit = gateway.deposit_address.clone();
     for refused in [wallet(STRANGER, &hot, 0), wallet(STRANGER, "", 0), wallet(&deposit, &deposits, 7)] {

@@ -51,26 +51,8 @@ async fn an_approved_withdrawal_is_signed_and_every_change_of_it_refused() {
     let mut other_wallet = next.request();
     other_wallet.derivation_index = 1;
     gateway.refused(&other_wallet, denied, "source.address").await;
-    if let Some(pb::tx_intent::Action::NativeTransfer(it)) =
-        other_wallet.tx_intent.as_mut().and_then(|intent| intent.action.as_mut())
-    {
-        it.from = gateway
-            .operator
-            .clone()
-            .derive_addresses(pb::DeriveAddressesRequest {
-                wallet_group_id: gateway.operation_group.clone(),
-                address_format: "evm".to_owned(),
-                from_index: 1,
-                count: 1,
-            })
-            .await
-            .expect("derived")
-            .into_inner()
-            .addresses[0]
-            .address
-            .clone();
-        it.to = STRANGER.to_owned();
-    }
+    native(&mut other_wallet).from = gateway.derive(&gateway.operation_group, 1).await;
+    native(&mut other_wallet).to = STRANGER.to_owned();
     let moved = Withdrawal { to: STRANGER.to_owned(), ..next.clone() }.approved_by(&["alice", "bob"]);
     other_wallet.authorization = moved.request().authorization;
     gateway.refused(&other_wallet, Code::FailedPrecondition, "payment_guard.bound").await;
@@ -84,11 +66,7 @@ async fn a_deposit_group_never_pays_a_withdrawal() {
     let mut request = Withdrawal::new(&gateway, 0).request();
     request.wallet_group_id = gateway.deposit_group.clone();
     request.derivation_index = 7;
-    if let Some(pb::tx_intent::Action::NativeTransfer(it)) =
-        request.tx_intent.as_mut().and_then(|intent| intent.action.as_mut())
-    {
-        it.from = gateway.deposit_address.clone();
-    }
+    native(&mut request).from = gateway.deposit_address.clone();
     gateway.refused(&request, Code::PermissionDenied, "source.purpose").await;
     request.wallet_group_id = types::WalletGroupId::new().to_string();
     assert_eq!(gateway.sign(&request).await.expect_err("unknown group").code(), Code::NotFound);
@@ -99,43 +77,22 @@ async fn approvals_are_counted_as_the_signers_own_policy_says() {
     let gateway = Gateway::start().await;
     let good = Withdrawal::new(&gateway, 0);
     let denied = Code::PermissionDenied;
+    let by = |name: &str| Withdrawal { requested_by: name.to_owned(), ..good.clone() };
+    let on_behalf_of = |name: &str| Withdrawal { on_behalf_of: name.to_owned(), ..good.clone() };
+    let valid_for = |time| good.clone().approved_until(&["alice", "bob"], Utc::now() + time);
     let cases = [
         (good.clone().approved_by(&[]), "approvals.too_few"),
         (good.clone().approved_by(&["alice"]), "approvals.too_few"),
         (good.clone().approved_by(&["alice", "alice"]), "approvals.same_person"),
         (good.clone().approved_by(&["alice", "alice-phone"]), "approvals.same_person"),
         (good.clone().approved_by(&["alice", "mallory"]), "approvals.unknown_approver"),
-        (
-            Withdrawal { requested_by: "bob".to_owned(), ..good.clone() }.approved_by(&["alice", "bob"]),
-            "approvals.requester",
-        ),
-        (
-            Withdrawal { requested_by: "alice".to_owned(), ..good.clone() }
-                .approved_by(&["bob", "alice-phone"]),
-            "approvals.requester",
-        ),
-        (
-            Withdrawal { requested_by: "alice-phone".to_owned(), ..good.clone() }
-                .approved_by(&["bob", "alice"]),
-            "approvals.requester",
-        ),
-        (
-            Withdrawal { on_behalf_of: "bob".to_owned(), ..good.clone() }.approved_by(&["alice", "bob"]),
-            "approvals.requester",
-        ),
-        (
-            Withdrawal { on_behalf_of: "alice".to_owned(), ..good.clone() }
-                .approved_by(&["bob", "alice-phone"]),
-            "approvals.requester",
-        ),
-        (
-            good.clone().approved_until(&["alice", "bob"], Utc::now() - TimeDelta::seconds(1)),
-            "approvals.expired",
-        ),
-        (
-            good.clone().approved_until(&["alice", "bob"], Utc::now() + TimeDelta::days(8)),
-            "approvals.validity",
-        ),
+        (by("bob").approved_by(&["alice", "bob"]), "approvals.requester"),
+        (by("alice").approved_by(&["bob", "alice-phone"]), "approvals.requester"),
+        (by("alice-phone").approved_by(&["bob", "alice"]), "approvals.requester"),
+        (on_behalf_of("bob").approved_by(&["alice", "bob"]), "approvals.requester"),
+        (on_behalf_of("alice").approved_by(&["bob", "alice-phone"]), "approvals.requester"),
+        (valid_for(TimeDelta::seconds(-1)), "approvals.expired"),
+        (valid_for(TimeDelta::days(8)), "approvals.validity"),
     ];
     for (withdrawal, reason) in cases {
         gateway.refused(&withdrawal.request(), denied, reason).await;
@@ -192,8 +149,7 @@ async fn one_nonce_serves_one_payment_ever() {
 async fn two_concurrent_requests_for_one_payment_at_different_nonces_have_one_winner() {
     let gateway = Gateway::start().await;
     for round in 0..8u64 {
-        let first = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, 100 + 2 * round) };
-        let first = first.approved_by(&["alice", "bob"]);
+        let first = Withdrawal::small(&gateway, 100 + 2 * round);
         let second = Withdrawal { attempt: 2, nonce: first.nonce + 1, ..first.clone() };
         let (first_request, second_request) = (first.request(), second.request());
         let (a, b) = tokio::join!(gateway.sign(&first_request), gateway.sign(&second_request));
@@ -201,13 +157,8 @@ async fn two_concurrent_requests_for_one_payment_at_different_nonces_have_one_wi
         let refused = a.err().or(b.err()).expect("one refusal");
         assert_eq!(rpc::error::reason_of(&refused).as_deref(), Some("PAYMENT_GUARD_SECOND_NONCE"));
     }
-    let pool = gateway.database.pool().await;
-    let nonces: i64 =
-        sqlx::query_scalar("SELECT max(n) FROM (SELECT count(*) AS n FROM slots GROUP BY payment) AS s")
-            .fetch_one(&pool)
-            .await
-            .expect("counted");
-    assert_eq!(nonces, 1);
+    let most = "SELECT max(n) FROM (SELECT count(*) AS n FROM slots GROUP BY payment) AS s";
+    assert_eq!(gateway.count(most).await, 1);
 }
 
 #[tokio::test]
@@ -287,8 +238,8 @@ async fn fee_bumps_and_cancellations_stay_at_the_nonce_and_within_their_caps() {
     let absurd = bump(2, 200_000_000_000);
     gateway.refused(&absurd.request(), Code::PermissionDenied, "fee.cap").await;
     for attempt in 2..5 {
-        let dearer = bump(attempt, first.max_fee + u128::from(attempt) * 1_000_000_000);
-        gateway.sign(&dearer.request()).await.expect("bumped");
+        let higher = bump(attempt, first.max_fee + u128::from(attempt) * 1_000_000_000);
+        gateway.sign(&higher.request()).await.expect("bumped");
     }
     let fourth = bump(5, 20_000_000_000);
     gateway.refused(&fourth.request(), Code::FailedPrecondition, "payment_guard.too_many_bumps").await;
@@ -306,36 +257,22 @@ async fn fee_bumps_and_cancellations_stay_at_the_nonce_and_within_their_caps() {
 #[tokio::test]
 async fn sweeps_go_to_registered_wallets_and_top_ups_to_deposit_wallets_only() {
     let mut gateway = Gateway::start().await;
-    let (deposits, deposit) = (gateway.deposit_group.clone(), gateway.deposit_address.clone());
-    let sweep = |to: &str| {
-        own_transfer(&deposits, (&deposit, 7), (to, ETHER), |job_id| {
-            pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
-        })
-    };
-    gateway.refused(&sweep(HOT), Code::PermissionDenied, "destination.sweep").await;
+    gateway.refused(&sweep(&gateway, HOT, ETHER), Code::PermissionDenied, "destination.sweep").await;
     gateway.register_hot().await;
-    gateway.sign(&sweep(HOT)).await.expect("swept");
-    gateway.refused(&sweep(STRANGER), Code::PermissionDenied, "destination.sweep").await;
+    gateway.sign(&sweep(&gateway, HOT, ETHER)).await.expect("swept");
+    gateway.refused(&sweep(&gateway, STRANGER, ETHER), Code::PermissionDenied, "destination.sweep").await;
     let own = Withdrawal { to: HOT.to_owned(), ..Withdrawal::new(&gateway, 3) };
     let own = own.approved_by(&["alice", "bob"]);
     gateway.refused(&own.request(), Code::PermissionDenied, "destination.self").await;
 
-    let hot = gateway.operation_group.clone();
-    let top_up = |to: &str, index, amount| {
-        own_transfer(&hot, (HOT, 0), (to, amount), |job_id| {
-            pb::authorization::Kind::TopUp(pb::TopUpAuthorization {
-                job_id,
-                destination_group_id: deposits.clone(),
-                destination_index: index,
-            })
-        })
-    };
+    let deposit = gateway.deposit_address.as_str();
+    let top_up = |to: &str, index, amount| top_up(&gateway, to, index, amount);
     let cap = 50_000_000_000_000_000u128;
     gateway.refused(&top_up(STRANGER, 7, 1), Code::PermissionDenied, "destination.top_up").await;
-    gateway.refused(&top_up(&deposit, 8, 1), Code::PermissionDenied, "destination.top_up").await;
-    gateway.refused(&top_up(&deposit, 7, cap + 1), Code::PermissionDenied, "limit.transaction").await;
-    gateway.sign(&top_up(&deposit, 7, cap)).await.expect("topped up");
-    let mut named_otherwise = top_up(&deposit, 7, 1);
+    gateway.refused(&top_up(deposit, 8, 1), Code::PermissionDenied, "destination.top_up").await;
+    gateway.refused(&top_up(deposit, 7, cap + 1), Code::PermissionDenied, "limit.transaction").await;
+    gateway.sign(&top_up(deposit, 7, cap)).await.expect("topped up");
+    let mut named_otherwise = top_up(deposit, 7, 1);
     if let Some(pb::authorization::Kind::TopUp(it)) =
         named_otherwise.authorization.as_mut().and_then(|authorization| authorization.kind.as_mut())
     {
@@ -371,50 +308,30 @@ async fn each_service_asks_for_its_own_kind_of_thing_only() {
     gateway.sign(&withdrawal).await.expect("execution pays");
     // Nor are bytes that exist handed to whoever may not ask for them.
     gateway.refused_to(&gateway.worker, &withdrawal, denied, reason).await;
-    let (deposits, deposit) = (gateway.deposit_group.clone(), gateway.deposit_address.clone());
-    let sweep = own_transfer(&deposits, (&deposit, 7), (HOT, 1), |job_id| {
-        pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
-    });
-    gateway.refused_to(&gateway.worker, &sweep, denied, reason).await;
-    let top_up = own_transfer(&gateway.operation_group, (HOT, 0), (&deposit, 1), |job_id| {
-        pb::authorization::Kind::TopUp(pb::TopUpAuthorization {
-            job_id,
-            destination_group_id: deposits.clone(),
-            destination_index: 7,
-        })
-    });
+    gateway.refused_to(&gateway.worker, &sweep(&gateway, HOT, 1), denied, reason).await;
+    let top_up = top_up(&gateway, &gateway.deposit_address, 7, 1);
     gateway.refused_to(&gateway.worker, &top_up, denied, reason).await;
     let claim = duty(&gateway, 1, "claim(uint256)", TOKEN);
     gateway.refused(&claim, denied, reason).await;
-    // A person who simulates is told what the service that may ask would be told.
+    // A person who simulates gets the result that the right service would get.
     let simulated = pb::SimulatePolicyRequest { request: Some(claim.clone()) };
-    let told = gateway.operator.clone().simulate_policy(simulated.clone()).await.expect("simulated");
-    assert!(told.into_inner().allowed);
-    let told = gateway.service.clone().simulate_policy(simulated).await.expect("simulated");
-    assert!(!told.into_inner().allowed);
+    let shown = gateway.operator.clone().simulate_policy(simulated.clone()).await.expect("simulated");
+    assert!(shown.into_inner().allowed);
+    let shown = gateway.service.clone().simulate_policy(simulated).await.expect("simulated");
+    assert!(!shown.into_inner().allowed);
     gateway.worker.clone().sign_transaction(claim).await.expect("worker-control does its duty");
 }
 
 fn native_sweep(gateway: &Gateway, nonce: u64, to: &str) -> pb::SignTransactionRequest {
-    let from = (gateway.deposit_address.as_str(), 7);
-    let mut request = own_transfer(&gateway.deposit_group, from, (to, ETHER), |job_id| {
-        pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
-    });
-    request.parameters = Some(evm(nonce, 5_000_000_000));
-    request
+    let parameters = Some(evm(nonce, 5_000_000_000));
+    pb::SignTransactionRequest { parameters, ..sweep(gateway, to, ETHER) }
 }
 
 #[tokio::test]
 async fn cold_storage_that_was_taken_out_of_the_settings_receives_nothing_more() {
     let mut gateway = Gateway::start().await;
     let settings = gateway.settings();
-    let wallet = pb::OperationWallet {
-        chain: "bsc".to_owned(),
-        address: COLD.to_owned(),
-        wallet_group_id: String::new(),
-        derivation_index: 0,
-    };
-    gateway.register(wallet).await.expect("cold storage");
+    gateway.register(operation_wallet(COLD, "", 0)).await.expect("cold storage");
     gateway.sign(&native_sweep(&gateway, 0, COLD)).await.expect("swept");
     let listed = format!("cold_storage = [\"{COLD}\"]");
     assert!(settings.contains(&listed));
@@ -456,32 +373,19 @@ async fn sweeps_end_in_listed_groups_only_whatever_an_operator_imports() {
     let mut gateway = Gateway::start().await;
     let settings = gateway.settings();
     gateway.register_hot().await;
-    let import = pb::ImportWalletGroupRequest {
-        name: "thief".to_owned(),
-        purpose: "operation".to_owned(),
-        recovery_phrase:
-            "abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon about"
-                .to_owned(),
-        passphrase: String::new(),
-    };
+    let phrase =
+        "abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon abandon about";
+    let import = import("thief", "operation", phrase);
     let imported = gateway.operator.import_wallet_group(import).await.expect("imported").into_inner();
     let thief = imported.group.expect("group").id;
     let [first, second] = [gateway.derive(&thief, 0).await, gateway.derive(&thief, 1).await];
-    let wallet = |address: &str, index| pb::OperationWallet {
-        chain: "bsc".to_owned(),
-        address: address.to_owned(),
-        wallet_group_id: thief.clone(),
-        derivation_index: index,
-    };
+    let wallet = |address: &str, index| operation_wallet(address, &thief, index);
     gateway.register(wallet(&first, 0)).await.expect("without a list every operation group will do");
     let listing = settings.replace("[policy]", &format!("[policy]\noperation_groups = [\"{HOT}\"]"));
     gateway.running.reload(&listing).expect("reloaded");
     let status = gateway.register(wallet(&second, 1)).await.expect_err("not listed");
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-    assert_eq!(
-        gateway.audit().await.last().map(|entry| entry.reason.clone()).as_deref(),
-        Some("wallet.operation_group")
-    );
+    assert_eq!(gateway.last_reason().await, "wallet.operation_group");
     let sweep = native_sweep(&gateway, 0, &first);
     gateway.refused(&sweep, Code::PermissionDenied, "destination.operation_group").await;
     gateway.sign(&native_sweep(&gateway, 1, HOT)).await.expect("swept home");

@@ -61,8 +61,7 @@ async fn a_caller_that_goes_away_before_the_answer_gets_the_same_bytes_later() {
     let gateway = Gateway::start().await;
     let pool = gateway.database.pool().await;
     for nonce in 0..6u64 {
-        let withdrawal =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let withdrawal = Withdrawal::small(&gateway, nonce);
         let request = withdrawal.request();
         let (asker, asked) = (gateway.service.clone(), request.clone());
         let lost = tokio::spawn(async move { asker.clone().sign_transaction(asked).await });
@@ -93,10 +92,10 @@ async fn a_caller_that_goes_away_before_the_answer_gets_the_same_bytes_later() {
 #[tokio::test]
 async fn many_callers_at_once_get_one_signature_each_and_one_for_a_shared_key() {
     let gateway = Gateway::start().await;
-    let shared = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, 1000) }.approved_by(&["alice", "bob"]);
+    let shared = Withdrawal::small(&gateway, 1000);
     let mut tasks = Vec::new();
     for nonce in 0..64u64 {
-        let own = Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let own = Withdrawal::small(&gateway, nonce);
         for request in [own.request(), shared.request()] {
             let mut service = gateway.service.clone();
             tasks.push(tokio::spawn(async move { service.sign_transaction(request).await }));
@@ -120,8 +119,7 @@ async fn two_replicas_share_one_guard_and_one_log() {
     let (_running, other) = gateway.replica().await;
     let mut tasks = Vec::new();
     for nonce in 0..32u64 {
-        let first =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, 2 * nonce) }.approved_by(&["alice", "bob"]);
+        let first = Withdrawal::small(&gateway, 2 * nonce);
         let second = Withdrawal { attempt: 2, nonce: 2 * nonce + 1, ..first.clone() };
         for (mut client, request) in
             [(gateway.service.clone(), first.request()), (other.clone(), second.request())]

@@ -51,8 +51,7 @@ async fn sessions_cut_at_any_step_lead_to_one_signature() {
     let gateway = Gateway::start().await;
     let mut pool = gateway.database.pool().await;
     for nonce in 0..12u64 {
-        let withdrawal =
-            Withdrawal { amount: 1, ..Withdrawal::new(&gateway, nonce) }.approved_by(&["alice", "bob"]);
+        let withdrawal = Withdrawal::small(&gateway, nonce);
         let request = withdrawal.request();
         let asked = tokio::spawn({
             let (mut service, request) = (gateway.service.clone(), request.clone());

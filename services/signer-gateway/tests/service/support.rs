@@ -181,12 +181,7 @@ impl Gateway {
         let worker = client(&running, &keys.worker.0);
         let mut operator = client(&running, &keys.operator.0);
         let imported = operator
-            .import_wallet_group(pb::ImportWalletGroupRequest {
-                name: "hot".to_owned(),
-                purpose: "operation".to_owned(),
-                recovery_phrase: PHRASE.to_owned(),
-                passphrase: String::new(),
-            })
+            .import_wallet_group(import("hot", "operation", PHRASE))
             .await
             .expect("imported")
             .into_inner();
@@ -245,14 +240,14 @@ impl Gateway {
         self
     }
 
-    pub(crate) async fn derive(&mut self, group: &str, index: u32) -> String {
+    pub(crate) async fn derive(&self, group: &str, index: u32) -> String {
         let request = pb::DeriveAddressesRequest {
             wallet_group_id: group.to_owned(),
             address_format: "evm".to_owned(),
             from_index: index,
             count: 1,
         };
-        let derived = self.operator.derive_addresses(request).await.expect("derived").into_inner();
+        let derived = self.operator.clone().derive_addresses(request).await.expect("derived").into_inner();
         derived.addresses[0].address.clone()
     }
 
@@ -262,12 +257,7 @@ impl Gateway {
     }
 
     pub(crate) async fn register_hot(&mut self) {
-        let wallet = pb::OperationWallet {
-            chain: "bsc".to_owned(),
-            address: HOT.to_owned(),
-            wallet_group_id: self.operation_group.clone(),
-            derivation_index: 0,
-        };
+        let wallet = operation_wallet(HOT, &self.operation_group, 0);
         self.register(wallet).await.expect("registered");
     }
 
@@ -276,6 +266,11 @@ impl Gateway {
         request: &pb::SignTransactionRequest,
     ) -> Result<pb::SignTransactionResponse, Status> {
         self.service.clone().sign_transaction(request.clone()).await.map(tonic::Response::into_inner)
+    }
+
+    /// The number that a query returns.
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.database.pool().await).await.expect("counted")
     }
 
     pub(crate) async fn audit(&self) -> Vec<pb::AuditEntry> {
@@ -311,7 +306,12 @@ impl Gateway {
         }
     }
 
-    /// Expects a refusal, and that the log tells of it.
+    /// The reason of the newest entry in the log.
+    pub(crate) async fn last_reason(&self) -> String {
+        self.audit().await.pop().expect("an entry").reason
+    }
+
+    /// Expects a refusal, and that the log records it.
     pub(crate) async fn refused(&self, request: &pb::SignTransactionRequest, code: Code, audit_reason: &str) {
         self.refused_to(&self.service, request, code, audit_reason).await;
     }
@@ -335,7 +335,33 @@ impl Gateway {
     }
 }
 
-/// A withdrawal in the making; fields are changed before it is approved or asked for.
+pub(crate) fn import(name: &str, purpose: &str, phrase: &str) -> pb::ImportWalletGroupRequest {
+    pb::ImportWalletGroupRequest {
+        name: name.to_owned(),
+        purpose: purpose.to_owned(),
+        recovery_phrase: phrase.to_owned(),
+        passphrase: String::new(),
+    }
+}
+
+pub(crate) fn operation_wallet(address: &str, group: &str, index: u32) -> pb::OperationWallet {
+    pb::OperationWallet {
+        chain: "bsc".to_owned(),
+        address: address.to_owned(),
+        wallet_group_id: group.to_owned(),
+        derivation_index: index,
+    }
+}
+
+/// The native transfer of a request.
+pub(crate) fn native(request: &mut pb::SignTransactionRequest) -> &mut pb::NativeTransfer {
+    match request.tx_intent.as_mut().and_then(|intent| intent.action.as_mut()) {
+        Some(pb::tx_intent::Action::NativeTransfer(transfer)) => transfer,
+        other => panic!("not a native transfer: {other:?}"),
+    }
+}
+
+/// A withdrawal in the making; fields are changed before it is approved or requested.
 #[derive(Clone)]
 pub(crate) struct Withdrawal {
     pub(crate) group: String,
@@ -373,6 +399,11 @@ impl Withdrawal {
             void: None,
         }
         .approved_by(&["alice", "bob"])
+    }
+
+    /// An approved payment of one unit, which no limit refuses.
+    pub(crate) fn small(gateway: &Gateway, nonce: u64) -> Self {
+        Self { amount: 1, ..Self::new(gateway, nonce) }.approved_by(&["alice", "bob"])
     }
 
     pub(crate) fn digest(&self) -> PaymentDigest {
@@ -506,7 +537,7 @@ pub(crate) fn duty(
 }
 
 /// A sweep or top-up of a fresh job.
-pub(crate) fn own_transfer(
+fn own_transfer(
     group: &str,
     from: (&str, u32),
     to: (&str, u128),
@@ -526,4 +557,23 @@ pub(crate) fn own_transfer(
         job_id: job.to_string(),
         lease_epoch: 1,
     }
+}
+
+/// A sweep of the deposit wallet by a fresh job.
+pub(crate) fn sweep(gateway: &Gateway, to: &str, amount: u128) -> pb::SignTransactionRequest {
+    let from = (gateway.deposit_address.as_str(), 7);
+    own_transfer(&gateway.deposit_group, from, (to, amount), |job_id| {
+        pb::authorization::Kind::Sweep(pb::SweepAuthorization { job_id, asset: "BNB".to_owned() })
+    })
+}
+
+/// A top-up of a wallet of the deposit group by a fresh job.
+pub(crate) fn top_up(gateway: &Gateway, to: &str, index: u32, amount: u128) -> pb::SignTransactionRequest {
+    own_transfer(&gateway.operation_group, (HOT, 0), (to, amount), |job_id| {
+        pb::authorization::Kind::TopUp(pb::TopUpAuthorization {
+            job_id,
+            destination_group_id: gateway.deposit_group.clone(),
+            destination_index: index,
+        })
+    })
 }

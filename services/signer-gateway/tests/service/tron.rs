@@ -110,15 +110,10 @@ async fn what_tron_burns_beside_the_fee_limit_counts_against_the_caps() {
     let window = format!("{max_fee}\nfee_window = {{ window_s = 3600, amount = \"2000000\" }}");
     gateway.running.reload(&tron_with(&gateway, max_fee, &window)).expect("reloaded");
     let signed = gateway.sign(&transfer).await.expect("signed");
-    let pool = gateway.database.pool().await;
-    let used = || async {
-        let used: i64 = sqlx::query_scalar(
+    let used = || {
+        gateway.count(
             "SELECT coalesce(sum(amount), 0)::bigint FROM limit_usage WHERE chain = 'tron' AND counter = 'fee'",
         )
-        .fetch_one(&pool)
-        .await
-        .expect("summed");
-        used
     };
     let bytes = i64::try_from(signed.raw_transaction.len()).expect("short");
     assert_eq!(used().await, (bytes + 64) * 1_000 + 1_100_000);

@@ -1,4 +1,4 @@
-//! How workers and the orchestrator look from outside: what the API tells, taken without asking the orchestrator's loop.
+//! Workers and the orchestrator as the API shows them. A view is read without waiting for the orchestrator's loop.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use worker::WorkerId;
 
-use super::spec::Spec;
+use crate::spec::Spec;
 
-/// A difference between two computed times that is none.
+/// The time of the next start is computed anew for each view; a smaller difference than this is not a change.
 const ROUNDING: chrono::TimeDelta = chrono::TimeDelta::milliseconds(500);
 
-/// How a worker is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Status {
     /// Started, no heartbeat yet.
     Starting,
     /// Its heartbeat is fresh.
@@ -24,85 +24,64 @@ pub enum Status {
     Silent,
     /// Not running; waits until its next start is due.
     BackingOff,
-    /// Failed too often in a row; needs a person.
+    /// Failed too often in a row; an operator has to act.
     GivenUp,
     /// Stopped on purpose.
     Stopped,
-    /// Told to stop or to start anew; its process has not ended yet.
+    /// Asked to stop or to restart; its process has not ended yet.
     Stopping,
 }
 
-/// A worker and how it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerView {
-    pub spec: Arc<Spec>,
+pub(crate) struct WorkerView {
+    pub(crate) spec: Arc<Spec>,
     /// Whether it should run.
-    pub wanted: bool,
-    pub status: Status,
+    pub(crate) wanted: bool,
+    pub(crate) status: Status,
     /// 0 when none.
-    pub pid: u32,
-    pub incarnation: String,
-    pub starts: u64,
-    pub failures: u32,
-    pub heartbeat_at: Option<DateTime<Utc>>,
-    pub next_start_at: Option<DateTime<Utc>>,
+    pub(crate) pid: u32,
+    pub(crate) incarnation: String,
+    pub(crate) starts: u64,
+    pub(crate) failures: u32,
+    pub(crate) heartbeat_at: Option<DateTime<Utc>>,
+    pub(crate) next_start_at: Option<DateTime<Utc>>,
     /// JSON, as the worker published it.
-    pub state: String,
-    pub last_error: String,
+    pub(crate) state: String,
+    pub(crate) last_error: String,
 }
 
-/// Everything at one moment. Workers that did not change are shared between moments.
+/// Everything at one moment. Views share the workers that did not change between them.
 #[derive(Debug, Clone, Default)]
-pub struct View {
-    pub workers: BTreeMap<WorkerId, Arc<WorkerView>>,
-    pub orchestrator: OrchestratorView,
+pub(crate) struct View {
+    pub(crate) workers: BTreeMap<WorkerId, Arc<WorkerView>>,
+    pub(crate) orchestrator: OrchestratorView,
 }
 
-/// How the orchestrator itself is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OrchestratorView {
-    pub incarnation: String,
-    pub leading: bool,
-    pub epoch: u64,
-    pub started_at: DateTime<Utc>,
-    pub last_round: Duration,
-    /// The worker file that is followed now.
-    pub workers_file: Option<PathBuf>,
+pub(crate) struct OrchestratorView {
+    pub(crate) incarnation: String,
+    pub(crate) leading: bool,
+    pub(crate) epoch: u64,
+    pub(crate) started_at: DateTime<Utc>,
+    pub(crate) last_round: Duration,
+    /// The worker file in effect.
+    pub(crate) workers_file: Option<PathBuf>,
 }
 
 impl WorkerView {
-    /// The same as `other`, as far as anybody cares: the time of the next start is computed anew for each view.
+    /// Equal apart from the rounding of the next start.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
-        let same_start = match (self.next_start_at, other.next_start_at) {
-            (Some(one), Some(two)) => (one - two).abs() < ROUNDING,
-            (one, two) => one == two,
+        let next_start_at = match (self.next_start_at, other.next_start_at) {
+            (Some(one), Some(two)) if (one - two).abs() < ROUNDING => Some(two),
+            (one, _) => one,
         };
-        let Self {
-            spec,
-            wanted,
-            status,
-            pid,
-            incarnation,
-            starts,
-            failures,
-            heartbeat_at,
-            state,
-            last_error,
-            ..
-        } = self;
-        same_start
-            && (status, pid, starts, failures, wanted)
-                == (&other.status, &other.pid, &other.starts, &other.failures, &other.wanted)
-            && (heartbeat_at, incarnation) == (&other.heartbeat_at, &other.incarnation)
-            && (state, last_error) == (&other.state, &other.last_error)
-            && (Arc::ptr_eq(spec, &other.spec) || *spec == other.spec)
+        Self { next_start_at, ..self.clone() } == *other
     }
 }
 
 impl View {
-    /// Workers that run now.
-    #[must_use]
-    pub fn running(&self) -> usize {
+    /// Number of workers that have a process.
+    pub(crate) fn running(&self) -> usize {
         self.workers.values().filter(|worker| worker.pid != 0).count()
     }
 }

@@ -1,4 +1,4 @@
-//! Activities and executors. Each method says UNIMPLEMENTED until what stands behind it exists.
+//! Activities and executors. Each method answers UNIMPLEMENTED until the feature exists.
 
 use proto::workercontrol::v1 as pb;
 use proto::workercontrol::v1::activity_service_server::ActivityService;
@@ -6,11 +6,9 @@ use proto::workercontrol::v1::executor_service_server::ExecutorService;
 use tokio_stream::Empty;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Answers about activities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ActivityRpc;
 
-/// Answers executors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExecutorRpc;
 

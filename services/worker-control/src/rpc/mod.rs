@@ -1,4 +1,4 @@
-//! Protobuf to the fleet and back, nothing else.
+//! Converts between protobuf and the fleet.
 
 mod activity;
 mod worker;

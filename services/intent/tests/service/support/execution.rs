@@ -1,4 +1,4 @@
-//! A stand-in for execution that keeps what it was told and does as the test says: refuses, loses replies, is away.
+//! A fake of execution that records what it receives and refuses calls or loses replies as the test says.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,16 +12,16 @@ use tonic::{Request, Response, Status};
 
 /// What happens to the next call.
 #[derive(Debug, Clone)]
-pub(crate) enum Fate {
-    /// Refused, nothing kept.
+pub(crate) enum NextCall {
+    /// Refused, nothing is recorded.
     Refuse(Status),
-    /// Kept, but the answer is lost.
+    /// Recorded, but the reply is lost.
     LoseReply,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    fates: VecDeque<Fate>,
+    planned: VecDeque<NextCall>,
     enqueued: Vec<EnqueueWithdrawalRequest>,
     imported: Vec<ImportJobRequest>,
     renewed: Vec<RenewApprovalsRequest>,
@@ -57,8 +57,8 @@ impl Execution {
         self.url.clone()
     }
 
-    pub(crate) fn next(&self, fate: Fate) {
-        self.state.lock().unwrap().fates.push_back(fate);
+    pub(crate) fn next(&self, planned: NextCall) {
+        self.state.lock().unwrap().planned.push_back(planned);
     }
 
     pub(crate) fn enqueued(&self) -> Vec<EnqueueWithdrawalRequest> {
@@ -85,9 +85,9 @@ struct Handlers(Arc<Mutex<State>>);
 impl Handlers {
     fn take(&self, keep: impl FnOnce(&mut State)) -> Result<String, Status> {
         let mut state = self.0.lock().unwrap();
-        match state.fates.pop_front() {
-            Some(Fate::Refuse(status)) => return Err(status),
-            Some(Fate::LoseReply) => {
+        match state.planned.pop_front() {
+            Some(NextCall::Refuse(status)) => return Err(status),
+            Some(NextCall::LoseReply) => {
                 keep(&mut state);
                 return Err(Status::deadline_exceeded("the reply was lost"));
             }

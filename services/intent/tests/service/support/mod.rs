@@ -1,4 +1,4 @@
-//! What the tests share: a running service with callers, a catalogue, approvers and a stand-in for execution.
+//! What the tests share: a running service with callers, a catalogue, approvers and a fake of execution.
 
 pub(crate) mod execution;
 
@@ -44,6 +44,23 @@ const CALLERS: [(&str, &[&str]); 9] = [
     ("confirmation", &["service:confirmation"]),
 ];
 pub(crate) const APPROVERS: [&str; 3] = ["ann", "bob", "cid"];
+
+/// 20,000 completed requests of many customers over half a year, each with a history, an approval and some imported.
+pub(crate) const LONG_HISTORY: &str = "
+    INSERT INTO withdrawal_requests (id, origin, idempotency_key, payload_hash, user_id, chain, asset, amount_raw, decimals,
+        destination, memo, priority_rank, labels, requested_by, required_approvals, status, last_sequence, created_at,
+        updated_at, approved_at, queued_at, finished_at, final_tx_hash, final_block)
+    SELECT gen_random_uuid(), 'request', 'k' || n, sha256('x'), gen_random_uuid(), 'bsc', 'USDT', 5, 18, '0x' || n, '', 1,
+           '{}', 'alice', 1, 'completed', 1, at, at, at, at, at, '0x1', 1
+    FROM generate_series(1, 20000) AS n, LATERAL (SELECT now() + n * interval '13 min' AS at) AS time;
+    INSERT INTO transitions (request_id, sequence, to_status, actor, detail, at)
+    SELECT id, 1, 'pending', 'alice', '', created_at FROM withdrawal_requests WHERE asset = 'USDT';
+    INSERT INTO approvals (request_id, approver, requested_by, signature, expires_at, approved_at)
+    SELECT id, 'ann', 'alice', decode(repeat('00', 64), 'hex'), created_at + interval '1 h', created_at
+    FROM withdrawal_requests WHERE asset = 'USDT';
+    INSERT INTO imports (request_id, chain, from_address, tx_hash)
+    SELECT id, chain, '0x2', idempotency_key FROM withdrawal_requests WHERE asset = 'USDT' LIMIT 10000;
+    ANALYZE";
 
 pub(crate) struct Stack {
     pub(crate) database: Database,
@@ -127,7 +144,7 @@ fn catalogue() -> Vec<pb::CatalogueEntry> {
 
 pub(crate) fn client(url: &str, caller: &str) -> Client {
     let mut config = ClientConfig::new(url).with_key(rpc::Secret::new(caller));
-    // What the service answers is what the test is about.
+    // The tests are about single answers of the service.
     config.retry = RetryConfig { max_attempts: 1, ..RetryConfig::default() };
     config.timeout_ms = 30_000;
     connect_lazy(&config).unwrap()
@@ -172,7 +189,7 @@ pub(crate) fn consent(
     }
 }
 
-pub(crate) type Answer<T> = Result<T, tonic::Status>;
+pub(crate) type RpcResult<T> = Result<T, tonic::Status>;
 
 impl Stack {
     pub(crate) fn intent(&self, caller: &str) -> IntentServiceClient<Client> {
@@ -192,9 +209,16 @@ impl Stack {
         self.progress_as("execution").put_catalogue_entry(request).await.unwrap();
     }
 
-    pub(crate) async fn create(&self, request: pb::CreateWithdrawalRequest) -> Answer<pb::Withdrawal> {
-        let answer = self.intent("alice").create_withdrawal(request).await?;
-        Ok(answer.into_inner().withdrawal.unwrap())
+    pub(crate) async fn create(&self, request: pb::CreateWithdrawalRequest) -> RpcResult<pb::Withdrawal> {
+        self.create_as("alice", request).await
+    }
+
+    pub(crate) async fn create_as(
+        &self,
+        caller: &str,
+        request: pb::CreateWithdrawalRequest,
+    ) -> RpcResult<pb::Withdrawal> {
+        Ok(self.intent(caller).create_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
     pub(crate) async fn get(&self, id: &str) -> pb::Withdrawal {
@@ -211,7 +235,7 @@ impl Stack {
         &self,
         withdrawal: &pb::Withdrawal,
         approver: &str,
-    ) -> Answer<pb::Withdrawal> {
+    ) -> RpcResult<pb::Withdrawal> {
         self.send_consent(approver, consent(withdrawal, approver, expiry())).await
     }
 
@@ -219,7 +243,7 @@ impl Stack {
         &self,
         caller: &str,
         request: pb::ApproveWithdrawalRequest,
-    ) -> Answer<pb::Withdrawal> {
+    ) -> RpcResult<pb::Withdrawal> {
         Ok(self.intent(caller).approve_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
@@ -230,17 +254,17 @@ impl Stack {
         self.approve(&withdrawal, "cid").await.unwrap()
     }
 
-    pub(crate) async fn reject(&self, id: &str) -> Answer<pb::Withdrawal> {
+    pub(crate) async fn reject(&self, id: &str) -> RpcResult<pb::Withdrawal> {
         let request = pb::RejectWithdrawalRequest { id: id.to_owned(), reason: "suspicious".to_owned() };
         Ok(self.intent("ann").reject_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
-    pub(crate) async fn cancel(&self, caller: &str, id: &str) -> Answer<pb::Withdrawal> {
+    pub(crate) async fn cancel(&self, caller: &str, id: &str) -> RpcResult<pb::Withdrawal> {
         let request = pb::CancelWithdrawalRequest { id: id.to_owned(), reason: String::new() };
         Ok(self.intent(caller).cancel_withdrawal(request).await?.into_inner().withdrawal.unwrap())
     }
 
-    pub(crate) async fn report(&self, id: &str, at: DateTime<Utc>, progress: Progress) -> Answer<()> {
+    pub(crate) async fn report(&self, id: &str, at: DateTime<Utc>, progress: Progress) -> RpcResult<()> {
         let request = pb::RecordProgressRequest {
             withdrawal_id: id.to_owned(),
             at: Some(timestamp(at)),
@@ -253,7 +277,13 @@ impl Stack {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// Messages that are still in the outbox, delivered or parked ones not counted.
+    /// Waits until execution has received so many requests and the outbox is empty.
+    pub(crate) async fn handed_over(&self, times: usize) {
+        let done = || async { self.execution.enqueued().len() == times && self.outbox().await == 0 };
+        testkit::wait_for("execution to receive the requests", PATIENCE, done).await;
+    }
+
+    /// Messages that are still in the outbox, without parked ones.
     pub(crate) async fn outbox(&self) -> i64 {
         self.count("SELECT count(*) FROM outbox").await
     }
@@ -275,7 +305,7 @@ pub(crate) fn blocked(reason: &str) -> Progress {
     Progress::Blocked(pb::Blocked { reason: reason.to_owned() })
 }
 
-/// The stable word of a refusal.
+/// The stable reason of a refusal.
 pub(crate) fn reason(status: &tonic::Status) -> String {
     rpc::error::reason_of(status).unwrap_or_default()
 }

@@ -1,7 +1,0 @@
--- Prolongs the orchestrator's lock, if it is ours; else says whose it is. KEYS lock   ARGV incarnation, ttl
-local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[1] then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return holder
-end
-return holder or ''
