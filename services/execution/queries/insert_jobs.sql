@@ -1,10 +1,10 @@
--- One array for each column; $13 tries allowed, $14 for whom
+-- One array for each column; $13 tries allowed, $14 on whose behalf, $15 queue
 INSERT INTO jobs (
     id, queue, withdrawal_id, chain, asset_id, wallet_id, to_address, amount_raw, rank, status, max_tries,
     blocked_reason, requested_by, approvals, trace, reserved, on_behalf_of
 )
 SELECT
-    n.id, 'withdrawal', n.withdrawal_id, n.chain, n.asset_id, n.wallet_id, n.to_address, n.amount::numeric, n.rank,
+    n.id, $15, n.withdrawal_id, n.chain, n.asset_id, n.wallet_id, n.to_address, n.amount::numeric, n.rank,
     'pending', $13, n.blocked, n.requested_by, n.approvals, n.trace, n.wallet_id IS NOT NULL,
     n.on_behalf_of
 FROM unnest(

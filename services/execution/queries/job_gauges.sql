@@ -1,11 +1,11 @@
--- A row for every chain, queue and status that is not an end, so that a gauge goes back to zero.
+-- $1 queues. A row for every chain, queue and status that is not an end, so that a gauge goes back to zero.
 SELECT
     c.name AS chain, q.queue, s.status,
     coalesce(j.count, 0) AS count,
     coalesce(extract(epoch FROM now() - j.oldest)::bigint, 0) AS oldest_s,
     coalesce(j.blocked, 0) AS blocked
 FROM chains AS c
-CROSS JOIN unnest(ARRAY['withdrawal', 'consolidation', 'gas']) AS q (queue)
+CROSS JOIN unnest($1::text[]) AS q (queue)
 CROSS JOIN unnest(ARRAY['pending', 'processing', 'confirming', 'parked']) AS s (status)
 LEFT JOIN (
     SELECT

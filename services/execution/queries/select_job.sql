@@ -6,15 +6,16 @@ SELECT
     j.wanted, j.cancel_reason, j.retreating, j.tx_hash, j.requested_by, j.on_behalf_of, j.approvals, j.void_proof, j.reserved, j.fee_paid_raw::text,
     j.imported, j.filler, j.trace, j.created_at, j.updated_at, j.broadcast_at, j.finished_at,
     held.nonce,
-    -- Only a watched job can be told so, and it is looked up only there.
+    -- Only a job that is being confirmed can have been rejected, so it is looked up only there.
     j.status = 'confirming' AND held.nonce IS NOT NULL AND coalesce((
         SELECT t.rejected FROM attempts AS t
         WHERE t.job_id = j.id AND t.nonce = held.nonce AND t.status IN ('signed', 'broadcast')
         ORDER BY t.number DESC LIMIT 1
     ), false) AS rejected,
     (SELECT max(due_at) FROM job_ready AS r WHERE r.job_id = j.id) AS due_at,
-    EXISTS (SELECT FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL) AS ever_signed,
-    EXISTS (SELECT FROM verdicts AS v WHERE v.job_id = j.id AND v.finding = 'contradicted') AS contradicted
+    -- Not EXISTS, which the planner may answer for a whole list by reading all attempts and all verdicts.
+    (SELECT t.id FROM attempts AS t WHERE t.job_id = j.id AND t.tx_hash IS NOT NULL LIMIT 1) IS NOT NULL AS ever_signed,
+    (SELECT v.id FROM verdicts AS v WHERE v.job_id = j.id AND v.finding = 'contradicted' LIMIT 1) IS NOT NULL AS contradicted
 FROM jobs AS j
 JOIN assets AS a ON a.id = j.asset_id
 JOIN chains AS c ON c.name = j.chain

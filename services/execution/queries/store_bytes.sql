@@ -5,8 +5,8 @@ FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS n (id, raw, hash)
 JOIN attempts AS own ON own.id = n.id
 JOIN jobs AS j ON j.id = own.job_id
 WHERE t.id = n.id AND t.status = 'reserved'
-  -- Given up or ended meanwhile: these bytes are not to be sent, so they are not to be stored.
+  -- Bytes of a job that ended or was given up meanwhile are not to be sent, so they are not stored.
   AND j.status IN ('processing', 'confirming')
-  -- In a window they are stored all the same: only what is known can be watched until it has expired.
+  -- With a window they are stored all the same: only a known hash can be watched until it has expired.
   AND (t.kind = 'cancel' OR t.expiration_ms IS NOT NULL OR j.cancel_reason IS NULL)
-RETURNING t.id, j.cancel_reason
+RETURNING t.id, j.cancel_reason IS NOT NULL

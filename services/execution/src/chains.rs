@@ -1,4 +1,4 @@
-//! The chains of the catalogue as edges to their nodes, built from data and rebuilt when it changes.
+//! The chains of the catalogue as clients of their nodes, built from data and rebuilt when it changes.
 //!
 //! Owns the only construction of a chain edge in this service. It never decides what to do with a chain.
 //!
@@ -30,14 +30,9 @@ impl ChainsError {
             Self::Database(source) => db::classify(source),
         }
     }
-
-    /// Whether it may be different later without anybody acting.
-    pub fn retry(&self) -> bool {
-        self.fault().is_transient()
-    }
 }
 
-/// A chain, ready to be asked.
+/// A chain with the client of its nodes.
 #[derive(Debug)]
 pub struct ChainHandle {
     pub settings: Chain,
@@ -55,7 +50,7 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// `timeout` bounds each question to a node.
+    /// `timeout` bounds each call to a node.
     pub fn new(pool: PgPool, timeout: Duration, window: Duration) -> Self {
         Self { pool, timeout, window, known: Arc::default() }
     }
@@ -121,7 +116,7 @@ impl Chains {
     fn edge(&self, chain: &Chain) -> Result<Arc<dyn ChainEdge>, ChainsError> {
         let settings = Settings {
             chain: chain.name.clone(),
-            kind: chain.kind.address_format(),
+            kind: chain.kind,
             network_id: chain.network_id,
             nodes: nodes(&chain.nodes),
             depth: match chain.finality {

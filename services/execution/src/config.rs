@@ -6,7 +6,8 @@ use rpc::ClientConfig;
 use service::config::Reader;
 use types::{Backoff, ChainName};
 
-use crate::job::Schedule;
+use crate::job::{Schedule, Schedules};
+use crate::queue::JobQueue;
 use crate::worker::WorkerConfig;
 use crate::worker::supervisor::Scope;
 
@@ -21,7 +22,7 @@ pub struct Config {
     pub node_timeout: Duration,
     /// How long a signed transaction may be included, on chains where that ends.
     pub window: Duration,
-    /// Whether the workers run in this process, and on which chains.
+    /// Whether the workers run in this process, and on which queues and chains.
     pub workers: Option<Scope>,
     pub worker: WorkerConfig,
     pub gap_patience: Duration,
@@ -34,14 +35,13 @@ impl Config {
         let intent = service::config::client(r, "intent");
         let workers = r.section("workers");
         let enabled = workers.or("enabled", true);
-        let only = workers.values::<ChainName>("withdrawal");
-        let schedule = read_schedule(&r.section("retry"));
-        let worker = read_worker(&workers, schedule);
+        let chains = |queue: JobQueue| (queue, workers.values::<ChainName>(queue.name()));
+        let scope = Scope(JobQueue::worked().map(|(queue, _)| chains(queue)).collect());
+        let worker = read_worker(&workers, read_schedules(&r.section("retry")));
         let gap_patience = millis(&workers, "gap_patience_ms", 10_000, 0..=3_600_000);
         let sign_timeout = millis(r, "sign_timeout_ms", 5_000, 10..=60_000);
         let node_timeout = millis(r, "node_timeout_ms", 10_000, 10..=120_000);
         let window = millis(r, "window_ms", 300_000, 5_000..=43_200_000);
-        let scope = if only.is_empty() { Scope::All } else { Scope::Only(only) };
         Some(Self {
             signer: signer?,
             confirmation: confirmation?,
@@ -56,7 +56,7 @@ impl Config {
     }
 }
 
-fn read_worker(r: &Reader, schedule: Schedule) -> WorkerConfig {
+fn read_worker(r: &Reader, schedules: Schedules) -> WorkerConfig {
     WorkerConfig {
         batch: r.within("batch", 100, 1..=1_000),
         lease: millis(r, "lease_ms", 15_000, 100..=600_000),
@@ -68,12 +68,11 @@ fn read_worker(r: &Reader, schedule: Schedule) -> WorkerConfig {
         halt_on_foreign: r.or("halt_on_foreign", true),
         max_lapses: r.within("max_lapses", 50, 1..=1_000_000),
         max_replacements: r.within("max_replacements", 2, 0..=16),
-        schedule,
+        schedules,
     }
 }
 
-fn read_schedule(r: &Reader) -> Schedule {
-    let tries = read_backoff(&r.section("withdrawal"), Backoff::WITHDRAWAL);
+fn read_schedules(r: &Reader) -> Schedules {
     let short = Backoff {
         base: Duration::from_secs(1),
         cap: Some(Duration::from_secs(30)),
@@ -81,7 +80,7 @@ fn read_schedule(r: &Reader) -> Schedule {
         max_tries: u32::MAX,
     };
     let waits = read_backoff(&r.section("wait"), short);
-    Schedule { tries, waits }
+    Schedules::of(|queue, default| Schedule { tries: read_backoff(&r.section(queue.name()), default), waits })
 }
 
 fn read_backoff(r: &Reader, default: Backoff) -> Backoff {

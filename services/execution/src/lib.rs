@@ -7,16 +7,20 @@
 pub mod catalogue;
 pub mod chains;
 pub mod config;
+pub(crate) mod confirmation;
+pub mod engine;
 pub mod job;
 pub mod lane;
 mod metrics;
 pub mod outbox;
+pub mod queue;
+mod row;
 mod rpc;
 pub mod signer;
-mod sql;
 pub mod wallet;
 pub mod worker;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,10 +37,11 @@ use crate::catalogue::Catalogue;
 use crate::chains::Chains;
 use crate::config::Config;
 use crate::job::{Jobs, JobsConfig};
+use crate::queue::JobQueue;
 use crate::signer::Signer;
 use crate::wallet::Wallets;
+use crate::worker::delivery::MessageDelivery;
 use crate::worker::gauges::Gauges;
-use crate::worker::relay::Delivering;
 use crate::worker::supervisor::{self, Parts, Scope};
 
 /// How often the catalogue is read where no worker does.
@@ -65,14 +70,15 @@ impl Service for Execution {
     async fn serve(ctx: Context<Config>) -> Result<(), BoxError> {
         let config = ctx.config();
         let parts = parts(&ctx)?;
-        let deliver = Delivering::new(connect_lazy(&config.confirmation)?, connect_lazy(&config.intent)?);
+        let deliver =
+            MessageDelivery::new(connect_lazy(&config.confirmation)?, connect_lazy(&config.intent)?);
         let relay = Relay::new(db::dedicated_pool(&ctx.pool(), 3), deliver, RelayConfig::default());
         let waker = parts.waker.clone();
         ctx.spawn("outbox relay", move |stop| async move {
             relay.run(&waker, stop).await;
             Ok::<(), BoxError>(())
         });
-        // Here and nowhere else: workers may be in this process, in others or in none.
+        // Only processes that serve show gauges, because workers may run in this process, in others or in none.
         let gauges = Gauges::new(ctx.pool());
         ctx.spawn("gauges", move |stop| async move {
             Loop::new("gauges", Gauges::EVERY).run(gauges, stop).await;
@@ -80,10 +86,7 @@ impl Service for Execution {
         });
         if let Some(scope) = config.workers.clone() {
             let parts = parts.clone();
-            ctx.spawn("workers", move |stop| async move {
-                supervisor::run(parts, scope, stop).await;
-                Ok::<(), BoxError>(())
-            });
+            ctx.spawn("workers", move |stop| supervisor::run(parts, scope, stop));
         } else {
             let chains = parts.chains.clone();
             ctx.spawn("catalogue", move |stop| follow(chains, stop));
@@ -96,8 +99,8 @@ impl Service for Execution {
         let chain = clap::Arg::new("chain").long("chain").required(true).help("Name of the chain");
         let queue = clap::Arg::new("queue")
             .long("queue")
-            .default_value("withdrawal")
-            .value_parser(["withdrawal"])
+            .default_value(JobQueue::WITHDRAWAL.name())
+            .value_parser(JobQueue::worked().map(|(queue, _)| queue.name()).collect::<Vec<_>>())
             .help("Queue to work on");
         vec![
             clap::Command::new("work")
@@ -114,7 +117,8 @@ impl Service for Execution {
         }
         let text = |name: &str| arguments.get_one::<String>(name).map(String::as_str).unwrap_or_default();
         let chain: ChainName = text("chain").parse()?;
-        let id = format!("execution-{}-{chain}", text("queue")).parse()?;
+        let queue: JobQueue = text("queue").parse()?;
+        let id = format!("execution-{queue}-{chain}").parse()?;
         let settings = Settings {
             // Each job is leased and fenced by the database: payments go on without Redis.
             without_redis: WithoutRedis::GoOn,
@@ -125,11 +129,8 @@ impl Service for Execution {
         let parts = parts(&ctx)?;
         let work = move |worker: Worker| async move {
             let run = move |stop| {
-                let (parts, scope) = (parts.clone(), Scope::Only(vec![chain.clone()]));
-                async move {
-                    supervisor::run(parts, scope, stop).await;
-                    Ok::<(), BoxError>(())
-                }
+                let scope = Scope(BTreeMap::from([(queue, vec![chain.clone()])]));
+                supervisor::run(parts.clone(), scope, stop)
             };
             worker.while_permitted(run).await
         };
@@ -142,7 +143,7 @@ impl Service for Execution {
 async fn follow(chains: Chains, stop: CancellationToken) -> Result<(), BoxError> {
     while !stop.is_cancelled() {
         if let Err(error) = chains.reload().await {
-            tracing::warn!(error = %error, "the catalogue cannot be read; going on with what is known");
+            tracing::warn!(error = %error, "the catalogue cannot be read; the known chains stay in use");
         }
         stop.run_until_cancelled(tokio::time::sleep(CATALOGUE_EVERY)).await;
     }
@@ -154,8 +155,10 @@ fn parts(ctx: &Context<Config>) -> Result<Parts, BoxError> {
     let config = ctx.config();
     let pool = ctx.pool();
     let chains = Chains::new(pool.clone(), config.node_timeout, config.window);
-    let jobs_config =
-        JobsConfig { schedule: config.worker.schedule, halt_on_foreign: config.worker.halt_on_foreign };
+    let jobs_config = JobsConfig {
+        schedules: config.worker.schedules.clone(),
+        halt_on_foreign: config.worker.halt_on_foreign,
+    };
     Ok(Parts {
         jobs: Jobs::start(pool.clone(), jobs_config),
         wallets: Wallets::new(pool.clone(), chains.clone()),
@@ -167,7 +170,6 @@ fn parts(ctx: &Context<Config>) -> Result<Parts, BoxError> {
     })
 }
 
-/// The catalogue, for whoever serves it.
 fn catalogue(pool: &sqlx::PgPool) -> Catalogue {
     Catalogue::new(pool.clone())
 }

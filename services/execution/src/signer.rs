@@ -1,23 +1,25 @@
-//! The edge to the signer: asks for signatures and says what the answer means.
+//! The client of the signer: requests signatures and classifies its replies.
 //!
 //! Owns the request's exact shape and the one classification of the signer's refusals. It never keeps bytes, never changes
-//! a request that was made before (the attempt's row is the request), and never takes silence for a "no".
+//! a request that was made before (the attempt's row is the request), and never takes silence for a refusal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use payment::BindingKind;
+use proto::payment::{TransactionRequest, write_transaction, write_void_attestation};
+use proto::signer::v1 as signer_pb;
+use proto::signer::v1::authorization;
 use proto::signer::v1::sign_transactions_outcome::Outcome;
 use proto::signer::v1::signer_service_client::SignerServiceClient;
-use proto::signer::v1::{self as signer, authorization, sign_transaction_request, tx_intent};
 use tonic::{Code, Request, Status};
 use tracing::Span;
 use types::TxHash;
 
-use crate::job::{Attempt, AttemptKind, Job, JobQueue, VoidProof, Window};
+use crate::job::{Attempt, Job};
 
-/// How long a signer that failed is given to say that it is well again.
-const PROBE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Stable reasons of the signer that mean something else than their code.
 const FENCE_STALE: &str = "FENCE_STALE";
@@ -29,30 +31,30 @@ const NONCE_SPENT: &str = "PAYMENT_GUARD_NONCE_SPENT";
 const PAYMENT_GUARD: &str = "PAYMENT_GUARD_";
 const APPROVALS_EXPIRED: &str = "APPROVALS_EXPIRED";
 
-/// What came of asking for a signature.
+/// What a request for a signature led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Signed {
+pub enum SignOutcome {
     Bytes {
         raw: Vec<u8>,
         claimed_hash: Option<TxHash>,
     },
-    /// Not now, and it has not: a limit over time is reached. The nonce must not wait for it.
+    /// It has not signed and will later: a limit over time is reached. The nonce must not wait for it.
     NotNow {
         reason: String,
     },
-    /// Not with these approvals, which have expired, and it has not: approvers must sign again.
+    /// It has not signed: the approvals have expired, and approvers must sign again.
     ApprovalsExpired {
         reason: String,
     },
-    /// Not at this nonce, which it has given to another payment, and it has not.
+    /// It has not signed: it has used this nonce for another payment.
     NonceSpent {
         reason: String,
     },
-    /// Not as long as something else that it signed for this payment may land. For this request it has signed nothing.
+    /// It has not signed: something else that it signed for this payment may still land.
     Guarded {
         reason: String,
     },
-    /// The signer will not sign this, and has not. `reason` is its stable word.
+    /// It has not signed and never will. `reason` is its stable word.
     Refused {
         reason: String,
     },
@@ -64,7 +66,7 @@ pub enum Signed {
     Fenced,
 }
 
-/// The signer, as execution sees it. Clones share what is known about its health.
+/// Clones share what is known about the signer's health.
 #[derive(Debug, Clone)]
 pub struct Signer {
     client: SignerServiceClient<rpc::Client>,
@@ -75,15 +77,15 @@ pub struct Signer {
 /// A request that cannot be made from what is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the attempt lacks {0}")]
-pub struct Incomplete(&'static str);
+pub struct Incomplete(pub &'static str);
 
 impl Signer {
     pub fn new(client: rpc::Client, timeout: Duration) -> Self {
         Self { client: SignerServiceClient::new(client), timeout, doubtful: Arc::default() }
     }
 
-    /// Whether it can be expected to sign. Asked before nonces are taken: after a failure it must first answer again, so
-    /// that an outage binds no more nonces than the batch it hit.
+    /// Whether it can be expected to sign. Checked before nonces are taken: after a failure it must first answer again, so
+    /// that an outage binds no more nonces than those of the batch it hit.
     pub async fn ready(&self) -> Result<(), String> {
         if !self.doubtful.load(Ordering::Relaxed) {
             return Ok(());
@@ -93,35 +95,35 @@ impl Signer {
         Ok(())
     }
 
-    /// Asks how it is: for health, and after a failure.
+    /// Whether it answers and is unsealed: for health, and after a failure.
     pub async fn probe(&self) -> Result<(), String> {
-        let mut request = Request::new(signer::GetStatusRequest {});
-        request.set_timeout(PROBE);
+        let mut request = Request::new(signer_pb::GetStatusRequest {});
+        request.set_timeout(PROBE_TIMEOUT);
         let status = self.client.clone().get_status(request).await;
-        let status = status.map_err(|status| format!("signer: {}", words(&status)))?.into_inner();
+        let status = status.map_err(|status| format!("signer: {}", describe(&status)))?.into_inner();
         if status.sealed {
             return Err("signer: sealed".to_owned());
         }
         Ok(())
     }
 
-    /// Asks for the signatures of attempts, in one call; one answer for each, in their order. The same attempt is the same
+    /// Requests the signatures of attempts, in one call; one outcome for each, in their order. The same attempt is the same
     /// request, but for the lease. Each is part of the trace of its span.
-    pub async fn sign(&self, requests: Vec<(signer::SignTransactionRequest, Span)>) -> Vec<Signed> {
+    pub async fn sign(&self, requests: Vec<(signer_pb::SignTransactionRequest, Span)>) -> Vec<SignOutcome> {
         let count = requests.len();
-        let items = requests.into_iter().map(|(request, span)| signer::SignTransactionsItem {
+        let items = requests.into_iter().map(|(request, span)| signer_pb::SignTransactionsItem {
             request: Some(request),
             traceparent: traceparent(&span),
         });
-        let mut request = Request::new(signer::SignTransactionsRequest { items: items.collect() });
+        let mut request = Request::new(signer_pb::SignTransactionsRequest { items: items.collect() });
         request.set_timeout(self.timeout);
-        let mut signed: Vec<Signed> = match self.client.clone().sign_transactions(request).await {
+        let mut signed: Vec<SignOutcome> = match self.client.clone().sign_transactions(request).await {
             Ok(answer) => answer.into_inner().outcomes.into_iter().map(read).collect(),
             Err(status) => (0..count).map(|_| classify(&status)).collect(),
         };
-        // An answer that is missing is no "no".
-        signed.resize_with(count, || Signed::Unknown { error: "signer: no answer".to_owned() });
-        if signed.iter().any(|signed| matches!(signed, Signed::Unknown { .. })) {
+        // A missing outcome is no refusal.
+        signed.resize_with(count, || SignOutcome::Unknown { error: "signer: no answer".to_owned() });
+        if signed.iter().any(|signed| matches!(signed, SignOutcome::Unknown { .. })) {
             self.doubtful.store(true, Ordering::Relaxed);
         }
         signed
@@ -135,42 +137,42 @@ fn traceparent(span: &Span) -> String {
     value.unwrap_or_default().to_owned()
 }
 
-fn read(outcome: signer::SignTransactionsOutcome) -> Signed {
+fn read(outcome: signer_pb::SignTransactionsOutcome) -> SignOutcome {
     match outcome.outcome {
         Some(Outcome::Signed(answer)) => {
-            Signed::Bytes { raw: answer.raw_transaction, claimed_hash: answer.tx_hash.parse().ok() }
+            SignOutcome::Bytes { raw: answer.raw_transaction, claimed_hash: answer.tx_hash.parse().ok() }
         }
         Some(Outcome::Refused(refused)) => classify(&Status::with_details(
             Code::from_i32(refused.code),
             refused.message,
             refused.details.into(),
         )),
-        None => Signed::Unknown { error: "signer: no answer".to_owned() },
+        None => SignOutcome::Unknown { error: "signer: no answer".to_owned() },
     }
 }
 
 /// What a refusal means. Every code is named, so that a new one has to be placed.
-fn classify(status: &Status) -> Signed {
+fn classify(status: &Status) -> SignOutcome {
     let reason = rpc::error::reason_of(status).unwrap_or_default();
     if reason == FENCE_STALE {
-        return Signed::Fenced;
+        return SignOutcome::Fenced;
     }
     if reason == LIMIT_WINDOW || reason == WINDOW_PASSED {
-        return Signed::NotNow { reason: words(status) };
+        return SignOutcome::NotNow { reason: describe(status) };
     }
     if reason == APPROVALS_EXPIRED {
-        return Signed::ApprovalsExpired { reason: words(status) };
+        return SignOutcome::ApprovalsExpired { reason: describe(status) };
     }
     if reason == NONCE_SPENT {
-        return Signed::NonceSpent { reason: words(status) };
+        return SignOutcome::NonceSpent { reason: describe(status) };
     }
     if reason.starts_with(PAYMENT_GUARD) {
-        return Signed::Guarded { reason: words(status) };
+        return SignOutcome::Guarded { reason: describe(status) };
     }
-    let unknown = || Signed::Unknown { error: words(status) };
-    let refused = || Signed::Refused { reason: words(status) };
+    let unknown = || SignOutcome::Unknown { error: describe(status) };
+    let refused = || SignOutcome::Refused { reason: describe(status) };
     match status.code() {
-        // Away, slow, overloaded, sealed or at fault: it may have signed, or will later.
+        // Unreachable, slow, overloaded, sealed or faulty: it may have signed, or will later.
         Code::Unavailable
         | Code::DeadlineExceeded
         | Code::Cancelled
@@ -180,10 +182,10 @@ fn classify(status: &Status) -> Signed {
         | Code::ResourceExhausted
         | Code::DataLoss
         | Code::Ok => unknown(),
-        // Our own key or role is wrong: an operator mends it, and nothing is the matter with the payment.
+        // Our own key or role is wrong: an operator corrects it, and nothing is wrong with the payment.
         Code::Unauthenticated | Code::Unimplemented => unknown(),
         Code::PermissionDenied if reason == rpc::error::reason::ROLE_REQUIRED => unknown(),
-        // The kill switch: lifted by an operator, and nobody else gets past this nonce meanwhile.
+        // The kill switch: an operator lifts it, and no other payment gets past this nonce meanwhile.
         Code::FailedPrecondition if reason == FREEZE_FROZEN => unknown(),
         Code::PermissionDenied
         | Code::FailedPrecondition
@@ -194,11 +196,20 @@ fn classify(status: &Status) -> Signed {
     }
 }
 
-fn words(status: &Status) -> String {
+fn describe(status: &Status) -> String {
     match rpc::error::reason_of(status) {
         Some(reason) => format!("{} ({reason})", status.message()),
         None => format!("{} ({:?})", status.message(), status.code()),
     }
+}
+
+/// Why no request can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error(transparent)]
+    Incomplete(#[from] Incomplete),
+    #[error("the attempt cannot be written as a request: {0}")]
+    Field(#[from] proto::payment::FieldError),
 }
 
 /// The request for an attempt of a job, made from what is stored and nothing else.
@@ -207,115 +218,38 @@ pub fn request(
     attempt: &Attempt,
     network_id: u64,
     lease_epoch: u64,
-) -> Result<signer::SignTransactionRequest, Incomplete> {
+) -> Result<signer_pb::SignTransactionRequest, RequestError> {
     let payer = job.payer.as_ref().ok_or(Incomplete("a wallet"))?;
-    Ok(signer::SignTransactionRequest {
+    let binding = attempt.binding.ok_or(Incomplete("a binding"))?;
+    let (tx_intent, parameters) = write_transaction(&TransactionRequest {
+        action: attempt.action.clone(),
+        binding,
+        price: attempt.price.ok_or(Incomplete("a price"))?,
+        network_id: (binding.kind() == BindingKind::Nonce).then_some(network_id),
+    })?;
+    Ok(signer_pb::SignTransactionRequest {
         idempotency_key: attempt.key(),
         chain: job.chain.to_string(),
         wallet_group_id: payer.group.to_string(),
         derivation_index: payer.index,
-        tx_intent: Some(signer::TxIntent { action: Some(action(job, attempt)?) }),
-        parameters: Some(match attempt.window {
-            None => sign_transaction_request::Parameters::Evm(by_nonce(attempt, network_id)?),
-            Some(window) => sign_transaction_request::Parameters::Tron(by_window(attempt, &window)?),
+        tx_intent: Some(tx_intent),
+        parameters: Some(parameters),
+        authorization: Some(signer_pb::Authorization {
+            kind: Some(authorization_of(job)?),
+            void_attestation: attempt.void_proof.as_ref().map(|proof| write_void_attestation(job.id, proof)),
         }),
-        authorization: Some(authorization_of(job, attempt)?),
         job_id: job.id.to_string(),
         lease_epoch,
     })
 }
 
-/// The numbers of a transaction that has a nonce.
-fn by_nonce(attempt: &Attempt, network_id: u64) -> Result<signer::EvmParameters, Incomplete> {
-    let nonce = attempt.nonce.ok_or(Incomplete("a nonce"))?;
-    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
-    let dynamic = fee.max_priority_fee_per_gas.is_some();
-    let text = |shown: bool, value: u128| if shown { value.to_string() } else { String::new() };
-    Ok(signer::EvmParameters {
-        chain_id: network_id,
-        nonce,
-        gas_limit: fee.gas_limit,
-        max_fee_per_gas: text(dynamic, fee.max_fee_per_gas),
-        max_priority_fee_per_gas: fee.max_priority_fee_per_gas.map(|tip| tip.to_string()).unwrap_or_default(),
-        gas_price: text(!dynamic, fee.max_fee_per_gas),
-    })
-}
-
-/// The numbers of a transaction that has a window.
-fn by_window(attempt: &Attempt, window: &Window) -> Result<signer::TronParameters, Incomplete> {
-    let fee = attempt.fee.ok_or(Incomplete("a price"))?;
-    let small = |value: u64, what| i64::try_from(value).map_err(|_| Incomplete(what));
-    let reference = chain::block_reference(&window.reference.hash);
-    Ok(signer::TronParameters {
-        ref_block_bytes: reference.number_end.to_vec(),
-        ref_block_hash: reference.hash_middle.to_vec(),
-        expiration_ms: small(window.expiration_ms, "an expiration that fits")?,
-        timestamp_ms: small(window.made_ms, "a time that fits")?,
-        fee_limit_sun: small(fee.gas_limit, "a fee limit that fits")?,
-    })
-}
-
-fn action(job: &Job, attempt: &Attempt) -> Result<tx_intent::Action, Incomplete> {
-    let from = job.payer.as_ref().ok_or(Incomplete("a wallet"))?.address.to_string();
-    let (to, amount) = (job.to.to_string(), job.amount.to_string());
-    let contract = job.contract.map(|contract| contract.to_string());
-    Ok(match (attempt.kind, contract, attempt.window) {
-        (AttemptKind::Cancel, _, None) => tx_intent::Action::Cancellation(signer::Cancellation { from }),
-        (AttemptKind::Cancel, _, Some(_)) => return Err(Incomplete("a nonce to close")),
-        (AttemptKind::Pay, None, None) => {
-            tx_intent::Action::NativeTransfer(signer::NativeTransfer { from, to, amount_wei: amount })
-        }
-        (AttemptKind::Pay, None, Some(_)) => {
-            tx_intent::Action::SendTrx(signer::SendTrx { from, to, amount_sun: amount })
-        }
-        (AttemptKind::Pay, Some(contract_address), None) => {
-            tx_intent::Action::Erc20Transfer(signer::Erc20Transfer { from, to, amount, contract_address })
-        }
-        (AttemptKind::Pay, Some(contract_address), Some(_)) => {
-            tx_intent::Action::Trc20Transfer(signer::Trc20Transfer { from, to, amount, contract_address })
-        }
-    })
-}
-
-fn authorization_of(job: &Job, attempt: &Attempt) -> Result<signer::Authorization, Incomplete> {
-    let kind = match job.queue {
-        JobQueue::Withdrawal => authorization::Kind::Withdrawal(signer::WithdrawalAuthorization {
-            withdrawal_id: job.withdrawal.ok_or(Incomplete("a withdrawal"))?.to_string(),
-            asset: job.symbol.to_string(),
-            requested_by: job.requested_by.clone(),
-            on_behalf_of: job.on_behalf_of.clone(),
-            approvals: job
-                .approvals
-                .iter()
-                .map(|approval| signer::ApprovalProof {
-                    approver: approval.approver.clone(),
-                    signature: unhex(&approval.signature),
-                    expires_at: Some(proto::time::timestamp(approval.expires_at)),
-                })
-                .collect(),
-        }),
-        JobQueue::Consolidation => authorization::Kind::Sweep(signer::SweepAuthorization {
-            job_id: job.id.to_string(),
-            asset: job.symbol.to_string(),
-        }),
-        JobQueue::Gas => return Err(Incomplete("the deposit wallet of a top-up")),
-    };
-    let void_attestation = attempt.void_proof.as_ref().map(|proof| attestation(job, proof));
-    Ok(signer::Authorization { kind: Some(kind), void_attestation })
-}
-
-fn attestation(job: &Job, proof: &VoidProof) -> signer::VoidAttestation {
-    signer::VoidAttestation {
-        job_id: job.id.to_string(),
-        tx_hashes: proof.tx_hashes.iter().map(TxHash::to_string).collect(),
-        signature: unhex(&proof.signature),
-        attested_at: Some(proto::time::timestamp(proof.attested_at)),
+fn authorization_of(job: &Job) -> Result<authorization::Kind, Incomplete> {
+    if job.filler {
+        // It moves nothing, which the signer allows as it allows a sweep.
+        let (job_id, asset) = (job.id.to_string(), job.symbol.to_string());
+        return Ok(authorization::Kind::Sweep(signer_pb::SweepAuthorization { job_id, asset }));
     }
-}
-
-/// Signatures are stored by ourselves; one that does not read back is sent as nothing and refused by the signer.
-fn unhex(text: &str) -> Vec<u8> {
-    hex::decode(text).unwrap_or_default()
+    job.queue.kind().ok_or(Incomplete("a queue that signs"))?.authorization(job)
 }
 
 #[cfg(test)]
@@ -334,25 +268,25 @@ mod tests {
             Code::ResourceExhausted,
             Code::Unauthenticated,
         ] {
-            assert!(matches!(classify(&Status::new(code, "x")), Signed::Unknown { .. }), "{code:?}");
+            assert!(matches!(classify(&Status::new(code, "x")), SignOutcome::Unknown { .. }), "{code:?}");
         }
     }
 
     #[test]
     fn rules_refuse_and_a_seal_only_delays() {
         let refused = rpc::error::failed_precondition("DESTINATION_ZERO", "no");
-        assert!(matches!(classify(&refused), Signed::Refused { .. }));
+        assert!(matches!(classify(&refused), SignOutcome::Refused { .. }));
         let guarded = rpc::error::failed_precondition("PAYMENT_GUARD_SECOND_NONCE", "no");
-        assert!(matches!(classify(&guarded), Signed::Guarded { .. }));
+        assert!(matches!(classify(&guarded), SignOutcome::Guarded { .. }));
         let frozen = rpc::error::failed_precondition(FREEZE_FROZEN, "not now");
-        assert!(matches!(classify(&frozen), Signed::Unknown { .. }));
+        assert!(matches!(classify(&frozen), SignOutcome::Unknown { .. }));
         let limited = rpc::error::resource_exhausted(LIMIT_WINDOW, "not now", Duration::from_secs(60));
-        assert!(matches!(classify(&limited), Signed::NotNow { .. }));
+        assert!(matches!(classify(&limited), SignOutcome::NotNow { .. }));
         let expired = rpc::error::permission_denied(APPROVALS_EXPIRED, "0 of 1 approvals hold");
-        assert!(matches!(classify(&expired), Signed::ApprovalsExpired { .. }));
+        assert!(matches!(classify(&expired), SignOutcome::ApprovalsExpired { .. }));
         let spent = rpc::error::failed_precondition(NONCE_SPENT, "nonce 7 was used before");
-        assert!(matches!(classify(&spent), Signed::NonceSpent { .. }));
+        assert!(matches!(classify(&spent), SignOutcome::NonceSpent { .. }));
         let fenced = rpc::error::aborted(FENCE_STALE, "older lease");
-        assert_eq!(classify(&fenced), Signed::Fenced);
+        assert_eq!(classify(&fenced), SignOutcome::Fenced);
     }
 }

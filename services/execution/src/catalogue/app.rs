@@ -1,4 +1,4 @@
-//! Use cases of the catalogue: store, list, and tell confirmation and intent what changed.
+//! Use cases of the catalogue: store, list, and notify confirmation and intent of changes.
 
 use proto::confirmation::v1::ChainSettings;
 use proto::intent::v1::CatalogueEntry;
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgPool};
 use types::ChainName;
 
 use super::{Asset, CatalogueError, Chain, Finality, NewAsset, repo};
-use crate::outbox::{Told, tell_in};
+use crate::outbox::{JobMessage, enqueue_in};
 use crate::wallet;
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ impl Catalogue {
         Ok(repo::assets(&self.pool, chain).await?)
     }
 
-    /// Creates or replaces a chain. Storing what is stored already changes and tells nothing.
+    /// Creates or replaces a chain. Storing what is stored already changes nothing and notifies nobody.
     pub async fn put_chain(&self, chain: Chain) -> Result<Chain, CatalogueError> {
         let mut tx = db::begin(&self.pool).await?;
         if let Some(known) = repo::lock_chain_in(&mut tx, &chain.name).await? {
@@ -39,8 +39,8 @@ impl Catalogue {
         let revision = repo::next_revision_in(&mut tx).await?;
         let chain = Chain { revision, ..chain };
         repo::put_chain_in(&mut tx, &chain).await?;
-        tell_in(&mut tx, &[Told::chain(settings(&chain))]).await?;
-        tell_entries_in(&mut tx, &chain).await?;
+        enqueue_in(&mut tx, &[JobMessage::chain(settings(&chain))]).await?;
+        announce_entries_in(&mut tx, &chain).await?;
         tx.commit().await?;
         tracing::info!(chain = %chain.name, revision, enabled = chain.enabled, nodes = chain.nodes.len(), "chain stored");
         Ok(chain)
@@ -66,22 +66,22 @@ impl Catalogue {
             _ => CatalogueError::Database(error),
         })?;
         wallet::repo::ensure_holdings_in(&mut tx, &chain.name).await?;
-        tell_entries_in(&mut tx, &chain).await?;
+        announce_entries_in(&mut tx, &chain).await?;
         tx.commit().await?;
         tracing::info!(chain = %asset.chain, asset = %asset.symbol, "asset stored");
         Ok(asset)
     }
 }
 
-/// Tells intent about every asset of a chain, under a revision of its own. The chain must be locked.
-pub(crate) async fn tell_entries_in(tx: &mut PgConnection, chain: &Chain) -> Result<(), CatalogueError> {
+/// Notifies intent of every asset of a chain, under a revision of its own. The chain must be locked.
+pub(crate) async fn announce_entries_in(tx: &mut PgConnection, chain: &Chain) -> Result<(), CatalogueError> {
     let revision = repo::next_revision_in(tx).await?;
     let own_addresses = wallet::repo::addresses_in(tx, &chain.name).await?;
     let assets = repo::assets(&mut *tx, Some(&chain.name)).await?;
     let entries = assets.into_iter().map(|asset| {
-        Told::catalogue_entry(CatalogueEntry {
+        JobMessage::catalogue_entry(CatalogueEntry {
             chain: chain.name.to_string(),
-            address_format: chain.kind.address_format().as_str().to_owned(),
+            address_format: chain.kind.as_str().to_owned(),
             asset: asset.symbol.to_string(),
             decimals: u32::from(asset.decimals.get()),
             contract_address: asset.contract.map(|contract| contract.to_string()).unwrap_or_default(),
@@ -91,8 +91,8 @@ pub(crate) async fn tell_entries_in(tx: &mut PgConnection, chain: &Chain) -> Res
             own_addresses: own_addresses.clone(),
         })
     });
-    let entries: Vec<Told> = entries.collect();
-    Ok(tell_in(tx, &entries).await?)
+    let entries: Vec<JobMessage> = entries.collect();
+    Ok(enqueue_in(tx, &entries).await?)
 }
 
 fn settings(chain: &Chain) -> ChainSettings {

@@ -6,26 +6,6 @@ use types::{Address, AddressFormat, AssetId, AssetSymbol, ChainName, Decimals, R
 
 use super::CatalogueError;
 
-/// Which protocol a chain speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChainKind {
-    Evm,
-    Tron,
-}
-
-impl ChainKind {
-    pub fn as_str(self) -> &'static str {
-        self.address_format().as_str()
-    }
-
-    pub fn address_format(self) -> AddressFormat {
-        match self {
-            Self::Evm => AddressFormat::Evm,
-            Self::Tron => AddressFormat::Tron,
-        }
-    }
-}
-
 /// When a block counts as final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
@@ -39,7 +19,8 @@ pub enum Finality {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     pub name: ChainName,
-    pub kind: ChainKind,
+    /// Its family: the protocol its nodes speak and the form of its addresses.
+    pub kind: AddressFormat,
     pub network_id: u64,
     /// Addresses of nodes. They may hold credentials: never logged.
     pub nodes: Vec<String>,
@@ -116,7 +97,7 @@ impl NewAsset {
                 return Err(wrong("asset.is_native", format!("{} is native on {}", self.symbol, chain.name)));
             }
             (false, text) => {
-                let address = Address::parse(chain.kind.address_format(), text)
+                let address = Address::parse(chain.kind, text)
                     .map_err(|error| wrong("asset.contract_address", error.to_string()))?;
                 if address.is_zero() {
                     return Err(wrong("asset.contract_address", "is the zero address".to_owned()));

@@ -17,7 +17,7 @@ pub enum CatalogueError {
     ContractTaken,
     #[error("the catalogue's database failed")]
     Database(#[from] sqlx::Error),
-    #[error("the change could not be told to the other services")]
+    #[error("the messages to the other services could not be written")]
     Outbox(#[from] OutboxError),
 }
 

@@ -6,6 +6,6 @@ mod error;
 pub(crate) mod repo;
 
 pub use app::Catalogue;
-pub(crate) use app::tell_entries_in;
-pub use domain::{Asset, Chain, ChainKind, Finality, NewAsset};
+pub(crate) use app::announce_entries_in;
+pub use domain::{Asset, Chain, Finality, NewAsset};
 pub use error::CatalogueError;

@@ -4,8 +4,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, AssetId, ChainName, Decimals};
 
-use super::{Asset, Chain, ChainKind, Finality};
-use crate::sql::{amount, bad_column, bigint, count, text, unsigned};
+use super::{Asset, Chain, Finality};
+use crate::row::{amount, bad_column, bigint, count, text, unsigned};
 
 const CHAIN: &str =
     "SELECT name, kind, network_id, nodes, finality, depth, dynamic_fees, max_gas_price::text,
@@ -99,7 +99,7 @@ fn read_chain(row: &PgRow) -> Result<Chain, sqlx::Error> {
     };
     Ok(Chain {
         name: text(row, "name")?,
-        kind: read_kind(row)?,
+        kind: text(row, "kind")?,
         network_id: unsigned(row, "network_id")?,
         nodes: row.try_get("nodes")?,
         finality,
@@ -113,16 +113,8 @@ fn read_chain(row: &PgRow) -> Result<Chain, sqlx::Error> {
     })
 }
 
-pub(crate) fn read_kind(row: &PgRow) -> Result<ChainKind, sqlx::Error> {
-    match row.try_get("kind")? {
-        "evm" => Ok(ChainKind::Evm),
-        "tron" => Ok(ChainKind::Tron),
-        other => Err(bad_column("kind", format!("{other:?} is no kind of chain"))),
-    }
-}
-
 fn read_asset(row: &PgRow) -> Result<Asset, sqlx::Error> {
-    let format = read_kind(row)?.address_format();
+    let format = text(row, "kind")?;
     let contract: Option<&str> = row.try_get("contract_address")?;
     let contract = contract.map(|text| Address::parse(format, text)).transpose();
     let decimals: i16 = row.try_get("decimals")?;

@@ -26,7 +26,7 @@ pub enum JobError {
     ForeignHash { job: JobId, tx_hash: TxHash },
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),
-    #[error("somebody else changed the job at the same time")]
+    #[error("another transaction changed the job at the same time")]
     Conflict,
     #[error("the database does not answer")]
     Unavailable,
@@ -36,7 +36,7 @@ pub enum JobError {
     Database(#[from] sqlx::Error),
     #[error("the job could not be queued")]
     Queue(#[from] QueueError),
-    #[error("the change could not be told to the other services")]
+    #[error("the messages to the other services could not be written")]
     Outbox(#[from] OutboxError),
 }
 
@@ -69,9 +69,6 @@ impl db::BatchError for JobError {
         Self::Unavailable
     }
 }
-
-/// What one call of a group is answered.
-pub(super) type Answer<R> = Result<R, JobError>;
 
 impl From<JobError> for Status {
     fn from(error: JobError) -> Self {

@@ -1,31 +1,21 @@
-//! Payments to be made once.
+//! Payments that are made once: the job, its states, its attempts, and the use cases around them.
 
-mod app;
+pub mod app;
 mod attempt;
-mod domain;
-mod enqueue;
+pub(crate) mod change;
 mod error;
 mod model;
-mod operator;
-pub(crate) mod read;
-mod renew;
 pub(crate) mod repo;
-mod settle;
+mod state;
 mod transitions;
-mod verdict;
-pub(crate) mod watch;
-pub(crate) mod write;
 
-pub use app::{Jobs, JobsConfig};
-pub use attempt::{Attempt, AttemptKind, AttemptStatus, Fee, Window};
-pub use domain::{
-    Again, Change, Event, Finding, IllegalTransition, NonceFate, Standing, State, Step, Wanted,
-};
-pub use enqueue::NewWithdrawal;
+pub use app::{ImportedJob, JobCount, JobFilter, Jobs, JobsConfig, NewWithdrawal, Renewal, Statistics};
+pub use attempt::{Attempt, AttemptStatus};
+pub use change::{Schedule, Schedules};
 pub use error::JobError;
-pub use model::{Approval, Job, JobQueue, Payer, VoidProof};
-pub use operator::ImportedJob;
-pub use read::{JobCount, JobFilter, LaneView, Statistics};
-pub use renew::Renewal;
-pub use verdict::{Evidence, Receipt, Verdict};
-pub use write::Schedule;
+pub use model::{Approval, Job, Payer};
+pub use state::{
+    AfterClosing, BindingFate, Change, ClosedBy, Closing, Due, Event, Exit, Exposure, IllegalTransition,
+    Newest, RefusedAction, Request, State, Status, Step, WorkEvent,
+};
+pub use transitions::Tries;

@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, ChainName, JobId, RawAmount};
 use uuid::Uuid;
 
-use crate::sql::{amount, bigint, unsigned};
+use crate::row::{amount, bigint, text, unsigned};
 
 /// A lane, locked.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub struct LaneState {
     pub unmined: u64,
 }
 
-/// Locks a lane, which is made first if need be. `sight` is the chain's word, read before; only what enough nodes say is kept.
-/// None: there is no lane yet, and too few nodes to say where it begins.
+/// Locks a lane, which is created if it does not exist. `sight` was read from the chain before; only what enough nodes say is
+/// kept. None: there is no lane yet, and too few nodes answer to say where it begins.
 pub(crate) async fn lock_in(
     tx: &mut PgConnection,
     chain: &ChainName,
@@ -159,7 +159,7 @@ pub(crate) async fn recommit_in(
     Ok(())
 }
 
-/// Nothing new is numbered from here on, until a person says so.
+/// Nothing new is numbered in the lane until a person resumes it.
 pub(crate) async fn halt_in(
     tx: &mut PgConnection,
     chain: &ChainName,
@@ -179,8 +179,7 @@ pub(crate) async fn halt_in(
     Ok(())
 }
 
-/// Lets a lane go on, from what was handed out and what is final; the rest it learns from the chain anew. False if there is
-/// none.
+/// Resumes a lane from what was handed out and what is final; the rest is read from the chain again. False if there is none.
 pub(crate) async fn resume(
     db: impl PgExecutor<'_>,
     chain: &ChainName,
@@ -239,4 +238,30 @@ pub(crate) async fn list(
             })
         })
         .collect()
+}
+
+/// The addresses of lanes with something under way.
+pub(crate) async fn busy(db: impl PgExecutor<'_>, chain: &ChainName) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql")).bind(chain.as_str()).fetch_all(db).await
+}
+
+/// The lanes of a chain, counted.
+pub(crate) struct LaneGauge {
+    pub chain: ChainName,
+    pub halted: u64,
+    pub foreign_seen: u64,
+    pub spent: u64,
+}
+
+pub(crate) async fn lane_gauges(db: impl PgExecutor<'_>) -> Result<Vec<LaneGauge>, sqlx::Error> {
+    let rows = sqlx::query(include_str!("../../queries/lane_gauges.sql")).fetch_all(db).await?;
+    let gauge = |row| {
+        Ok(LaneGauge {
+            chain: text(row, "chain")?,
+            halted: unsigned(row, "halted")?,
+            foreign_seen: unsigned(row, "foreign_seen")?,
+            spent: unsigned(row, "spent")?,
+        })
+    };
+    rows.iter().map(gauge).collect()
 }

@@ -1,13 +1,13 @@
-//! ConsolidationService: part of the contract, not served yet. Each call says so.
+//! ConsolidationService: part of the contract and not served yet.
 
-use proto::execution::v1 as wire;
+use proto::execution::v1 as pb;
 use proto::execution::v1::consolidation_service_server::ConsolidationService;
 use tonic::{Request, Response, Status};
 
 #[derive(Debug)]
 pub(super) struct ConsolidationRpc;
 
-/// What a caller of a method that this version does not serve is told.
+/// The status of a method that this version does not serve.
 pub(super) fn not_served(what: &str) -> Status {
     Status::unimplemented(format!("{what} are not served by this version of execution"))
 }
@@ -16,29 +16,29 @@ pub(super) fn not_served(what: &str) -> Status {
 impl ConsolidationService for ConsolidationRpc {
     async fn put_rule(
         &self,
-        _: Request<wire::PutRuleRequest>,
-    ) -> Result<Response<wire::PutRuleResponse>, Status> {
+        _: Request<pb::PutRuleRequest>,
+    ) -> Result<Response<pb::PutRuleResponse>, Status> {
         Err(not_served("consolidation rules"))
     }
 
     async fn delete_rule(
         &self,
-        _: Request<wire::DeleteRuleRequest>,
-    ) -> Result<Response<wire::DeleteRuleResponse>, Status> {
+        _: Request<pb::DeleteRuleRequest>,
+    ) -> Result<Response<pb::DeleteRuleResponse>, Status> {
         Err(not_served("consolidation rules"))
     }
 
     async fn list_rules(
         &self,
-        _: Request<wire::ListRulesRequest>,
-    ) -> Result<Response<wire::ListRulesResponse>, Status> {
+        _: Request<pb::ListRulesRequest>,
+    ) -> Result<Response<pb::ListRulesResponse>, Status> {
         Err(not_served("consolidation rules"))
     }
 
     async fn preview_rules(
         &self,
-        _: Request<wire::PreviewRulesRequest>,
-    ) -> Result<Response<wire::PreviewRulesResponse>, Status> {
+        _: Request<pb::PreviewRulesRequest>,
+    ) -> Result<Response<pb::PreviewRulesResponse>, Status> {
         Err(not_served("consolidation rules"))
     }
 }

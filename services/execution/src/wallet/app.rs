@@ -30,8 +30,8 @@ impl Wallets {
             .await?
             .ok_or_else(|| WalletError::NoChain(wallet.chain.clone()))?;
         let invalid = |problem: String| WalletError::Invalid { field: "wallet.address", problem };
-        let address = Address::parse(chain.kind.address_format(), &wallet.address)
-            .map_err(|error| invalid(error.to_string()))?;
+        let address =
+            Address::parse(chain.kind, &wallet.address).map_err(|error| invalid(error.to_string()))?;
         if address.is_zero() {
             return Err(invalid("is the zero address".to_owned()));
         }
@@ -47,11 +47,11 @@ impl Wallets {
         repo::ensure_holdings_in(&mut tx, &chain.name).await?;
         if known.is_none() {
             // A new address of our own is one more that intent must refuse as a destination.
-            catalogue::tell_entries_in(&mut tx, &chain).await?;
+            catalogue::announce_entries_in(&mut tx, &chain).await?;
         }
         let stored = repo::list(&mut *tx, Some(&chain.name), None, Some(&address)).await?.pop();
         tx.commit().await?;
-        tracing::info!(chain = %chain.name, %address, role = wallet.role.as_str(), "operation wallet stored");
+        tracing::info!(chain = %chain.name, %address, role = %wallet.role, "operation wallet stored");
         stored.ok_or_else(|| WalletError::NoWallet { chain: chain.name, address: address.to_string() })
     }
 
@@ -63,7 +63,7 @@ impl Wallets {
         Ok(repo::list(&self.pool, chain, role, None).await?)
     }
 
-    /// Reads balances from the chain and lets jobs go on that waited for them. Without addresses: of all wallets.
+    /// Reads balances from the chain and wakes jobs that waited for them. Without addresses: of all wallets.
     pub async fn refresh(&self, chain: &ChainName, addresses: &[String]) -> Result<u32, WalletError> {
         let handle = self.chains.get(chain).await?.ok_or_else(|| WalletError::NoChain(chain.clone()))?;
         let addresses = self.canonical(&handle.settings, addresses)?;
@@ -81,10 +81,7 @@ impl Wallets {
         let block = handle.edge.head().await?.number;
         let wanted: Vec<BalanceOf> = keys
             .iter()
-            .map(|key| BalanceOf {
-                holder: key.holder,
-                asset: key.contract.map_or(AssetRef::Native, AssetRef::Token),
-            })
+            .map(|key| BalanceOf { holder: key.holder, asset: AssetRef::of_contract(key.contract) })
             .collect();
         let balances = handle.edge.balances(&wanted).await?;
         // A contract that gives no balance says nothing; what was known stays.
@@ -109,7 +106,7 @@ impl Wallets {
             return Ok(None);
         }
         let parsed = addresses.iter().map(|text| {
-            Address::parse(chain.kind.address_format(), text)
+            Address::parse(chain.kind, text)
                 .map(|address| address.to_string())
                 .map_err(|error| WalletError::Invalid { field: "addresses", problem: error.to_string() })
         });

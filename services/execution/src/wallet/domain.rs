@@ -6,32 +6,22 @@ use types::{Address, AssetSymbol, ChainName, Decimals, RawAmount, WalletGroupId,
 use super::WalletError;
 
 /// What a wallet is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
 pub enum WalletRole {
     /// Pays withdrawals and receives sweeps.
+    #[strum(serialize = "hot_wallet")]
     Hot,
     /// Tops up deposit wallets.
+    #[strum(serialize = "gas_wallet")]
     Gas,
     /// Receives and never pays.
+    #[strum(serialize = "cold_wallet")]
     Cold,
 }
 
-impl WalletRole {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hot => "hot_wallet",
-            Self::Gas => "gas_wallet",
-            Self::Cold => "cold_wallet",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Hot, Self::Gas, Self::Cold].into_iter().find(|role| role.as_str() == text)
-    }
-}
-
 /// Whether a wallet takes new work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum WalletStatus {
     Active,
     /// Finishes what it has.
@@ -40,21 +30,7 @@ pub enum WalletStatus {
     Retired,
 }
 
-impl WalletStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Paused => "paused",
-            Self::Retired => "retired",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Paused, Self::Retired].into_iter().find(|status| status.as_str() == text)
-    }
-}
-
-/// A wallet as asked for; its address is read once the chain's kind is known.
+/// A wallet as requested; its address is read once the chain's kind is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewWallet {
     pub chain: ChainName,
@@ -90,7 +66,7 @@ impl OperationWallet {
     }
 }
 
-/// How much of an asset a wallet holds, and how much of it is spoken for.
+/// How much of an asset a wallet holds, and how much of it is reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     pub asset: AssetSymbol,

@@ -44,7 +44,7 @@ impl WalletError {
             | Self::KeyFixed
             | Self::KeyTaken => false,
             Self::Chain(source) => source.is_transient(),
-            Self::Chains(source) => source.retry(),
+            Self::Chains(source) => source.fault().is_transient(),
             Self::Catalogue(source) => source.retry(),
             Self::Database(source) => db::classify(source).is_transient(),
             Self::Queue(source) => source.is_transient(),

@@ -8,9 +8,8 @@ use sqlx::{PgConnection, PgExecutor, Row as _};
 use types::{Address, AssetId, ChainName, Decimals, RawAmount, WalletGroupId, WalletId};
 use uuid::Uuid;
 
-use super::{Candidate, Choice, Holding, NewWallet, OperationWallet, WalletRole, WalletStatus};
-use crate::catalogue::repo::read_kind;
-use crate::sql::{amount, bad_column, bigint, text, unsigned};
+use super::{Candidate, Choice, Holding, NewWallet, OperationWallet, WalletRole};
+use crate::row::{amount, bad_column, bigint, text, unsigned};
 
 /// Every address of a chain's operation wallets, in canonical spelling.
 pub(crate) async fn addresses_in(
@@ -52,8 +51,8 @@ pub(crate) async fn put_in(
     .bind(id.as_uuid())
     .bind(wallet.chain.as_str())
     .bind(address.to_string())
-    .bind(wallet.role.as_str())
-    .bind(wallet.status.as_str())
+    .bind(<&'static str>::from(wallet.role))
+    .bind(<&'static str>::from(wallet.status))
     .bind(group.map(|group| group.as_uuid()))
     .bind(index.map(|index| i32::try_from(index).unwrap_or(-1)))
     .bind(&wallet.label)
@@ -71,7 +70,7 @@ pub(crate) async fn list(
 ) -> Result<Vec<OperationWallet>, sqlx::Error> {
     let rows = sqlx::query(include_str!("../../queries/list_wallets.sql"))
         .bind(chain.map(ChainName::as_str))
-        .bind(role.map(WalletRole::as_str))
+        .bind(role.map(<&'static str>::from))
         .bind(address.map(Address::to_string))
         .fetch_all(db)
         .await?;
@@ -129,6 +128,19 @@ pub(crate) async fn holdings(
         .collect()
 }
 
+/// Whether a wallet or an asset is new and its balance was never read.
+pub(crate) async fn has_unread(db: impl PgExecutor<'_>, chain: &ChainName) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(
+        "SELECT EXISTS (
+             SELECT FROM wallet_holdings AS h JOIN operation_wallets AS w ON w.id = h.wallet_id
+             WHERE w.chain = $1 AND w.status <> 'retired' AND h.refreshed_at IS NULL
+         )",
+    )
+    .bind(chain.as_str())
+    .fetch_one(db)
+    .await
+}
+
 /// Writes balances read at `block`; returns the assets of which some wallet now holds more than before.
 pub(crate) async fn record_balances_in(
     tx: &mut PgConnection,
@@ -160,21 +172,23 @@ pub(crate) async fn lock_selection_in(
     sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(tx).await
 }
 
-/// Hot wallets that could pay these assets. Call under [`lock_selection_in`].
+/// Wallets of a role that could pay these assets. Call under [`lock_selection_in`].
 pub(crate) async fn candidates_in(
     tx: &mut PgConnection,
     chain: &ChainName,
+    role: WalletRole,
     assets: &[Uuid],
 ) -> Result<BTreeMap<Uuid, Vec<Candidate>>, sqlx::Error> {
     let rows = sqlx::query(
         "SELECT h.asset_id, w.id, w.last_used_at, h.balance_raw::text, h.reserved_raw::text
          FROM wallet_holdings AS h JOIN operation_wallets AS w ON w.id = h.wallet_id
-         WHERE w.chain = $1 AND w.role = 'hot_wallet' AND w.status = 'active' AND h.asset_id = ANY ($2)
+         WHERE w.chain = $1 AND w.role = $3 AND w.status = 'active' AND h.asset_id = ANY ($2)
          ORDER BY h.wallet_id, h.asset_id
          FOR UPDATE OF h",
     )
     .bind(chain.as_str())
     .bind(assets)
+    .bind(<&'static str>::from(role))
     .fetch_all(tx)
     .await?;
     let mut by_asset: BTreeMap<Uuid, Vec<Candidate>> = BTreeMap::new();
@@ -253,8 +267,6 @@ pub(crate) async fn release_in(
 }
 
 fn read_wallet(row: &PgRow) -> Result<OperationWallet, sqlx::Error> {
-    let role: &str = row.try_get("role")?;
-    let status: &str = row.try_get("status")?;
     let group: Option<Uuid> = row.try_get("wallet_group_id")?;
     let index: Option<i32> = row.try_get("derivation_index")?;
     let index =
@@ -263,8 +275,8 @@ fn read_wallet(row: &PgRow) -> Result<OperationWallet, sqlx::Error> {
         id: WalletId::from_uuid(row.try_get("id")?),
         chain: text(row, "chain")?,
         address: address(row, "address")?,
-        role: WalletRole::parse(role).ok_or_else(|| bad_column("role", "unknown"))?,
-        status: WalletStatus::parse(status).ok_or_else(|| bad_column("status", "unknown"))?,
+        role: text(row, "role")?,
+        status: text(row, "status")?,
         key: group.map(WalletGroupId::from_uuid).zip(index),
         label: row.try_get("label")?,
         last_used_at: row.try_get("last_used_at")?,
@@ -290,6 +302,5 @@ fn read_holding(row: &PgRow) -> Result<Option<Holding>, sqlx::Error> {
 
 /// An address in a row that also says the chain's kind.
 pub(crate) fn address(row: &PgRow, column: &str) -> Result<Address, sqlx::Error> {
-    let format = read_kind(row)?.address_format();
-    Address::parse(format, row.try_get(column)?).map_err(|error| bad_column(column, error))
+    Address::parse(text(row, "kind")?, row.try_get(column)?).map_err(|error| bad_column(column, error))
 }

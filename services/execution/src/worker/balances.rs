@@ -1,4 +1,4 @@
-//! Reads what the wallets of a chain hold, on a timer.
+//! Reads the balances of a chain's wallets, on a timer.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use types::ChainName;
 use worker::{Tick, TickOutcome};
 
 use super::WorkError;
-use crate::wallet::Wallets;
+use crate::wallet::{self, Wallets};
 
-/// How often it looks whether a wallet was never read.
+/// How often it looks for wallets that were never read.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -27,20 +27,6 @@ impl BalanceWorker {
     pub fn new(pool: PgPool, chain: ChainName, wallets: Wallets, every: Duration) -> Self {
         Self { pool, chain, wallets, every, last: None }
     }
-
-    /// Whether a wallet or an asset is new and nothing is known about it.
-    async fn unread(&self) -> Result<bool, WorkError> {
-        let unread: bool = sqlx::query_scalar(
-            "SELECT EXISTS (
-                 SELECT FROM wallet_holdings AS h JOIN operation_wallets AS w ON w.id = h.wallet_id
-                 WHERE w.chain = $1 AND w.status <> 'retired' AND h.refreshed_at IS NULL
-             )",
-        )
-        .bind(self.chain.as_str())
-        .fetch_one(&self.pool)
-        .await?;
-        Ok(unread)
-    }
 }
 
 impl Tick for BalanceWorker {
@@ -48,7 +34,7 @@ impl Tick for BalanceWorker {
 
     async fn tick(&mut self) -> Result<TickOutcome, WorkError> {
         let due = self.last.is_none_or(|last| last.elapsed() >= self.every);
-        if due || self.unread().await? {
+        if due || wallet::repo::has_unread(&self.pool, &self.chain).await? {
             self.last = Some(Instant::now());
             self.wallets.refresh(&self.chain, &[]).await?;
         }

@@ -1,11 +1,10 @@
 //! Looks after nonce lanes: finds nonces that nobody holds and that keep the ones above them from being mined, and has them
 //! closed.
 //!
-//! A gap is normally taken by the wallet's next payment. One that stays is closed by a filler: a job that pays nobody and is
-//! born being given up, so that it goes through the same protocol, the same guard and the same verdict as any other.
+//! A gap is normally taken by the wallet's next payment. One that stays is closed by a filler: a job that pays nobody.
 //!
-//! Where it could hurt: a filler costs a fee, and a node that counts wrongly could make gaps of what is none. So nothing is
-//! filled while fewer nodes answer than must agree, and a gap is one only above what enough nodes have counted.
+//! A filler costs a fee, and a node that counts wrongly could report gaps where there are none. So nothing is filled while fewer
+//! nodes answer than must agree, and a gap is one only above what enough nodes have counted.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,12 +18,12 @@ use worker::{Tick, TickOutcome};
 
 use super::WorkError;
 use crate::chains::{ChainHandle, Chains};
-use crate::job::{JobError, JobQueue};
+use crate::job::JobError;
+use crate::job::repo::inserts::filler_in;
 use crate::lane::repo::{self as lanes, Taken};
+use crate::queue::JobQueue;
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(2);
-/// Fillers made in one look.
+/// Fillers made in one tick.
 const BATCH: usize = 32;
 
 #[derive(Debug)]
@@ -34,12 +33,12 @@ pub struct LaneWorker {
     chains: Chains,
     /// How long a gap may wait for a payment.
     patience: Duration,
-    /// Since when each gap was seen.
+    /// When each gap was first seen.
     seen: HashMap<(String, u64), Instant>,
 }
 
 impl LaneWorker {
-    pub const EVERY: Duration = EVERY;
+    pub const EVERY: Duration = Duration::from_secs(2);
 
     pub fn new(pool: PgPool, chain: ChainName, chains: Chains, patience: Duration) -> Self {
         Self { pool, chain, chains, patience, seen: HashMap::new() }
@@ -80,21 +79,13 @@ impl LaneWorker {
             }
         }
         for filler in &taken {
-            let inserted = sqlx::query(include_str!("../../queries/insert_filler.sql"))
-                .bind(filler.job.as_uuid())
-                .bind(self.chain.as_str())
-                .bind(address.to_string())
-                .bind(format!("closes the gap at nonce {}", filler.nonce))
-                .bind(Priority::Urgent.rank())
-                .execute(&mut *tx)
-                .await?;
-            db::expect_one(inserted).map_err(|_| JobError::Conflict)?;
+            filler_in(&mut tx, filler.job, &self.chain, address, filler.nonce).await?;
         }
         let written = lanes::take_in(&mut tx, &self.chain, address, state.lane.next, &taken).await?;
         if written != taken.len() as u64 {
             return Err(JobError::Conflict.into());
         }
-        let queue = JobQueue::Withdrawal.on(&self.chain);
+        let queue = JobQueue::WITHDRAWAL.on(&self.chain);
         for filler in &taken {
             queue.push_in(&mut tx, filler.job.as_uuid(), Priority::Urgent, Due::Now).await?;
         }
@@ -115,15 +106,12 @@ impl Tick for LaneWorker {
         let Some(handle) = self.chains.get(&self.chain).await? else {
             return Ok(TickOutcome::Idle { next: None });
         };
-        // Where no chain counts, there are no gaps.
+        // Without nonces there are no gaps.
         if handle.edge.binding_kind() == BindingKind::Window {
             return Ok(TickOutcome::Idle { next: None });
         }
-        let format = handle.settings.kind.address_format();
-        let busy: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
-            .bind(self.chain.as_str())
-            .fetch_all(&self.pool)
-            .await?;
+        let format = handle.settings.kind;
+        let busy = lanes::busy(&self.pool, &self.chain).await?;
         for address in busy.iter().filter_map(|text| Address::parse(format, text).ok()) {
             self.look_at(address, &handle).await?;
         }

@@ -1,39 +1,29 @@
-//! The loops of execution: each ticks, each is safe to run at any time and any number of times.
+//! The loops of execution: each ticks, and each is safe to run at any time and any number of times.
 //!
-//! `withdrawal` claims jobs and drives them through the write-ahead protocol, whose steps are `plan`, `price`, `reserve`,
-//! `sign` and `send`; `reject` says what follows when no node takes the bytes. `resend` sends stored bytes again, `lanes` looks after nonces, `balances` reads what wallets hold,
-//! `relay` delivers what other services must know, `gauges` shows where jobs, queues and lanes stand.
+//! `supervisor` keeps the loops of every chain running: those of each queue (`engine`), `resend`, which sends stored bytes
+//! again, `lanes`, which looks after nonces, and `balances`, which reads what wallets hold. `delivery` delivers messages to
+//! other services; `gauges` shows the state of jobs, queues and lanes.
 
 pub mod balances;
-mod batch;
+pub mod delivery;
 pub mod gauges;
 pub mod lanes;
-mod plan;
-mod price;
-mod reject;
-pub mod relay;
 pub mod resend;
-mod reserve;
-pub(crate) mod send;
-mod sign;
 pub mod supervisor;
-pub mod withdrawal;
 
 use std::time::Duration;
 
-use crate::job::JobError;
-use crate::job::Schedule;
+use crate::job::{JobError, Schedules};
 
-/// How workers go about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
     /// Jobs claimed at once.
     pub batch: u32,
-    /// How long a claim holds without a sign of life.
+    /// How long a claim is valid without renewal.
     pub lease: Duration,
     /// Loops per chain and queue.
     pub concurrency: u32,
-    /// Signatures asked for in one call.
+    /// Signatures requested in one call.
     pub sign_concurrency: usize,
     /// Transactions of one wallet that may be waiting for a block.
     pub max_unmined: u64,
@@ -47,7 +37,7 @@ pub struct WorkerConfig {
     pub max_lapses: u32,
     /// How often bytes that every node refuses are replaced at their nonce before the nonce is closed.
     pub max_replacements: u32,
-    pub schedule: Schedule,
+    pub schedules: Schedules,
 }
 
 /// What stops a tick. The jobs it held are taken up again by whoever claims them next.

@@ -1,7 +1,7 @@
 //! Sends stored bytes again: what no block holds and was not sent for a while, or was never taken by a node.
 //!
-//! Needs no lease: sending the same bytes twice, from two workers at once, is harmless. It never signs, never prices, and
-//! decides nothing but that nodes call a transaction too cheap or refuse it for good, which it hands to the withdrawal worker.
+//! It needs no lease, because sending the same bytes twice, from two workers at once, is harmless. It never signs, never prices,
+//! and decides nothing; that nodes call a transaction too cheap or refuse it for good, it passes on to the queue's worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,23 +9,21 @@ use std::time::Duration;
 
 use chain::{Advice, Anchor, Broadcast, ChainEdge};
 use payment::BindingKind;
-use sqlx::{PgPool, Row as _};
-use types::{Address, AttemptId, ChainName, JobId, TxHash};
-use uuid::Uuid;
+use sqlx::PgPool;
+use types::{Address, ChainName, JobId, TxHash};
 use worker::{Tick, TickOutcome};
 
-use super::reject::reject_in;
-use super::send::{note_sends_in, progress, unfunded};
 use super::{WorkError, WorkerConfig};
 use crate::chains::Chains;
-use crate::job::{State, Wanted, repo};
-use crate::outbox::tell_in;
-use crate::sql::bigint;
+use crate::engine::reject::{reject_in, rejected};
+use crate::engine::send::{funding_message, unfunded};
+use crate::job::repo::attempts::{self, DueResend, ResendQuery, SendNote};
+use crate::job::{JobError, Request, State, repo};
+use crate::lane;
+use crate::outbox::enqueue_in;
 
 /// Transactions of one wallet sent again at once.
 const BATCH: i64 = 200;
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct ResendWorker {
@@ -35,26 +33,15 @@ pub struct ResendWorker {
     config: Arc<WorkerConfig>,
 }
 
-/// Stored bytes that are due.
-struct Due {
-    attempt: Uuid,
-    job: JobId,
-    raw: Vec<u8>,
-    hash: TxHash,
-    /// Whether its job says that it waits for money.
-    blocked: bool,
-}
-
 impl ResendWorker {
+    pub const EVERY: Duration = Duration::from_secs(1);
+
     pub fn new(pool: PgPool, chain: ChainName, chains: Chains, config: Arc<WorkerConfig>) -> Self {
         Self { pool, chain, chains, config }
     }
 
-    /// The longest it should sleep.
-    pub const EVERY: Duration = EVERY;
-
     async fn look_at(&self, address: Address, edge: &dyn ChainEdge) -> Result<usize, WorkError> {
-        // Where the chain does not answer, nothing can be sent either.
+        // While the chain does not answer, nothing can be sent either.
         let (mined, time_ms) = match edge.binding_kind() {
             BindingKind::Nonce => match edge.anchor(&address).await {
                 Ok(Anchor::Nonce(sight)) => (sight.mined, 0),
@@ -65,7 +52,18 @@ impl ResendWorker {
                 Err(_) => return Ok(0),
             },
         };
-        let due = self.due(&address, mined, time_ms).await?;
+        let due = attempts::due_resends(
+            &self.pool,
+            &ResendQuery {
+                chain: &self.chain,
+                address: &address,
+                mined,
+                time_ms,
+                pause_ms: i64::try_from(self.config.resend_after.as_millis()).unwrap_or(i64::MAX),
+                limit: BATCH,
+            },
+        )
+        .await?;
         if due.is_empty() {
             return Ok(0);
         }
@@ -77,49 +75,25 @@ impl ResendWorker {
         Ok(due.len())
     }
 
-    /// The newest live transaction at each open nonce that no block holds, and whose time is not over.
-    async fn due(&self, address: &Address, mined: u64, time_ms: u64) -> Result<Vec<Due>, WorkError> {
-        let rows = sqlx::query(include_str!("../../queries/due_resends.sql"))
-            .bind(self.chain.as_str())
-            .bind(address.to_string())
-            .bind(bigint(mined))
-            .bind(i64::try_from(self.config.resend_after.as_millis()).unwrap_or(i64::MAX))
-            .bind(BATCH)
-            .bind(bigint(time_ms))
-            .fetch_all(&self.pool)
-            .await?;
-        let due = rows.iter().map(|row| {
-            let hash: Vec<u8> = row.try_get("tx_hash")?;
-            let hash =
-                <[u8; 32]>::try_from(hash).map_err(|_| crate::sql::bad_column("tx_hash", "not 32 bytes"))?;
-            Ok(Due {
-                attempt: row.try_get("id")?,
-                job: JobId::from_uuid(row.try_get("job_id")?),
-                raw: row.try_get("raw_transaction")?,
-                hash: TxHash(hash),
-                blocked: row.try_get("blocked")?,
-            })
-        });
-        due.collect::<Result<_, sqlx::Error>>().map_err(WorkError::from)
-    }
-
-    async fn record(&self, due: &[Due], sent: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
-        let outcome = |due: &Due| sent.get(&due.hash).map(|sent| &sent.merged);
+    async fn record(&self, due: &[DueResend], sent: &HashMap<TxHash, Broadcast>) -> Result<(), WorkError> {
+        let outcome = |due: &DueResend| sent.get(&due.hash).map(|sent| &sent.merged);
         let mut tx = db::begin(&self.pool).await?;
-        let sends: Vec<_> = due.iter().map(|due| (due.attempt, outcome(due))).collect();
-        note_sends_in(&mut tx, &sends).await?;
+        let sends = due.iter().map(|due| {
+            let outcome = outcome(due);
+            SendNote { attempt: due.attempt, outcome, rejected: outcome.and_then(rejected) }
+        });
+        attempts::note_sends_in(&mut tx, &sends.collect::<Vec<_>>()).await?;
         tx.commit().await?;
         for due in due {
             let Some(outcome) = outcome(due) else { continue };
             match outcome.advice() {
-                Advice::Watch if due.blocked => self.reflect(due.job, None).await?,
-                Advice::Fund => self.reflect(due.job, unfunded(outcome)).await?,
-                Advice::Bump => self.ask_for_bump(due.job).await?,
+                Advice::Watch if due.blocked => self.show_blocked(due.job, None).await?,
+                Advice::Fund => self.show_blocked(due.job, unfunded(outcome)).await?,
+                Advice::Bump => self.request_bump(due.job).await?,
                 Advice::Watch | Advice::ResendSame | Advice::LookUp => {}
                 Advice::Replace => {
                     let mut tx = db::begin(&self.pool).await?;
-                    let attempt = AttemptId::from_uuid(due.attempt);
-                    reject_in(&mut tx, &self.config, (due.job, attempt), outcome).await?;
+                    reject_in(&mut tx, &self.config, (due.job, due.attempt), outcome).await?;
                     tx.commit().await?;
                 }
             }
@@ -127,34 +101,25 @@ impl ResendWorker {
         Ok(())
     }
 
-    /// Shows whether a confirming job waits for money, and tells intent when that changed.
-    async fn reflect(&self, id: JobId, blocked: Option<String>) -> Result<(), WorkError> {
+    /// Shows whether a confirming job waits for money, and reports it when that changed.
+    async fn show_blocked(&self, id: JobId, blocked: Option<String>) -> Result<(), WorkError> {
         let mut tx = db::begin(&self.pool).await?;
-        let changed = sqlx::query(
-            "UPDATE jobs SET blocked_reason = $2, updated_at = now()
-             WHERE id = $1 AND status = 'confirming' AND blocked_reason IS DISTINCT FROM $2",
-        );
         let before = repo::lock_in(&mut tx, id).await?;
-        let changed = changed.bind(id.as_uuid()).bind(&blocked).execute(&mut *tx).await?;
-        if changed.rows_affected() > 0 {
-            let told: Vec<_> = progress(&before, blocked.as_deref()).into_iter().collect();
-            tell_in(&mut tx, &told).await.map_err(crate::job::JobError::from)?;
+        if repo::changes::show_blocked_in(&mut tx, id, blocked.as_deref()).await? {
+            let messages: Vec<_> = funding_message(&before, blocked.as_deref()).into_iter().collect();
+            enqueue_in(&mut tx, &messages).await.map_err(JobError::from)?;
         }
         tx.commit().await?;
         Ok(())
     }
 
-    async fn ask_for_bump(&self, id: JobId) -> Result<(), WorkError> {
+    async fn request_bump(&self, id: JobId) -> Result<(), WorkError> {
         let mut tx = db::begin(&self.pool).await?;
         let job = repo::lock_in(&mut tx, id).await?;
-        if job.state == State::Confirming && job.wanted.is_none() {
-            let wanted = if job.cancel_reason.is_some() { Wanted::Cancel } else { Wanted::Bump };
-            sqlx::query("UPDATE jobs SET wanted = $2, updated_at = now() WHERE id = $1")
-                .bind(id.as_uuid())
-                .bind(wanted.as_str())
-                .execute(&mut *tx)
-                .await?;
-            job.line().push_in(&mut tx, id.as_uuid(), job.priority, db::Due::Now).await?;
+        if let State::Confirming { requested: false, closing, .. } = &job.state {
+            let request = if closing.is_some() { Request::Cancel } else { Request::Bump };
+            repo::changes::request_in(&mut tx, id, request).await?;
+            job.db_queue().push_in(&mut tx, id.as_uuid(), job.priority, db::Due::Now).await?;
         }
         tx.commit().await?;
         Ok(())
@@ -168,11 +133,8 @@ impl Tick for ResendWorker {
         let Some(handle) = self.chains.get(&self.chain).await? else {
             return Ok(TickOutcome::Idle { next: None });
         };
-        let format = handle.settings.kind.address_format();
-        let lanes: Vec<String> = sqlx::query_scalar(include_str!("../../queries/busy_lanes.sql"))
-            .bind(self.chain.as_str())
-            .fetch_all(&self.pool)
-            .await?;
+        let format = handle.settings.kind;
+        let lanes = lane::repo::busy(&self.pool, &self.chain).await?;
         let mut sent = 0;
         for address in lanes.iter().filter_map(|text| Address::parse(format, text).ok()) {
             sent += self.look_at(address, &*handle.edge).await?;
