@@ -1,5 +1,5 @@
-//! Transaction hashes: 32 bytes, written as 64 hex digits. EVM nodes write them with `0x`, TRON nodes without; both
-//! are read, and both are the same hash.
+//! Transaction hashes. Families may have ids of different lengths; those of EVM chains and TRON have 32 bytes, written as 64 hex
+//! digits. EVM nodes write them with `0x`, TRON nodes without. Both texts are read, and both are the same hash.
 //!
 //! A hash says nothing about whether such a transaction exists.
 
@@ -9,6 +9,7 @@ use std::str::FromStr;
 use alloy_primitives::B256;
 
 use crate::AddressFormat;
+use crate::inline::InlineBytes;
 use crate::text::serde_as_text;
 
 /// Why a text is not a transaction hash.
@@ -20,18 +21,21 @@ pub enum TxHashError {
     NotHex { character: char, at: usize },
 }
 
+/// The longest id of any family that is foreseen.
+const MAX_BYTES: usize = 64;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TxHash(pub [u8; 32]);
+pub struct TxHash(InlineBytes<MAX_BYTES>);
 
 impl TxHash {
     /// An id of 32 bytes, as all families have them so far.
     pub const fn from_array(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self(InlineBytes::of(bytes))
     }
 
-    /// 64 lower-case digits without `0x`, as TRON writes it.
+    /// Lower-case digits without `0x`, as TRON writes it.
     pub fn bare(&self) -> String {
-        hex::encode(self.0)
+        hex::encode(self.as_bytes())
     }
 
     /// As the nodes and explorers of a chain of this family write it.
@@ -39,25 +43,25 @@ impl TxHash {
         (format.family().write_tx)(self)
     }
 
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_slice()
     }
 
     /// For chains whose ids have 32 bytes. `None` for an id of another length.
     pub fn as_b256(&self) -> Option<B256> {
-        B256::try_from(self.as_bytes().as_slice()).ok()
+        B256::try_from(self.as_bytes()).ok()
     }
 }
 
 impl From<[u8; 32]> for TxHash {
     fn from(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self::from_array(bytes)
     }
 }
 
 impl From<B256> for TxHash {
     fn from(hash: B256) -> Self {
-        Self(hash.0)
+        Self::from_array(hash.0)
     }
 }
 
@@ -85,7 +89,7 @@ impl FromStr for TxHash {
         let mut bytes = [0; 32];
         hex::decode_to_slice(digits, &mut bytes)
             .map_err(|_| TxHashError::WrongLength { found: digits.len() })?;
-        Ok(Self(bytes))
+        Ok(Self::from_array(bytes))
     }
 }
 
@@ -109,6 +113,14 @@ mod tests {
         assert_eq!(bare.as_b256().map(TxHash::from), Some(bare));
         let json = serde_json::to_string(&bare).unwrap();
         assert_eq!(serde_json::from_str::<TxHash>(&json).unwrap(), bare);
+    }
+
+    #[test]
+    fn an_id_of_another_length_is_never_cut_to_32_bytes() {
+        let longer = TxHash(InlineBytes::of([1; MAX_BYTES]));
+        assert_eq!((longer.as_bytes(), longer.as_b256()), ([1; MAX_BYTES].as_slice(), None));
+        assert_ne!(longer, TxHash::from_array([1; 32]));
+        assert_eq!(longer.bare(), "01".repeat(MAX_BYTES));
     }
 
     #[test]

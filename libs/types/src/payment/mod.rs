@@ -100,7 +100,7 @@ pub fn approval_message(digest: PaymentDigest, approver: &str, expires_at_unix: 
 
 /// The bytes the confirmation service signs when none of a job's transactions can ever pay.
 pub fn void_message(job: JobId, transactions: &[TxHash], attested_at_unix: i64) -> Vec<u8> {
-    let hashes: BTreeSet<&[u8; 32]> = transactions.iter().map(TxHash::as_bytes).collect();
+    let hashes: BTreeSet<&[u8]> = transactions.iter().map(TxHash::as_bytes).collect();
     let mut bytes = VOID_TAG.to_vec();
     push_field(&mut bytes, job.to_string().as_bytes());
     for hash in hashes {
