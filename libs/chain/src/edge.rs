@@ -158,6 +158,10 @@ pub struct Settlement {
 }
 
 /// The status of a claimed transaction as of a given final block.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "settled is what nearly all of them are in the end, and a box costs more"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TxStatus {
     /// The node does not know it, which proves nothing: see [`ChainEdge::fate`].

@@ -9,7 +9,7 @@ use proto::execution::v1 as execution_pb;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::execution::v1::wallet_service_client::WalletServiceClient;
 use rpc::Client;
-use testkit::{FaultProxy, Fault};
+use testkit::{Fault, FaultProxy};
 use tests::judge::{job_of, judge};
 use tests::ledger::Node;
 use tests::load::{BOTH, under_load};

@@ -10,9 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use chain::{ChainEdge as _, EvmChain, EvmConfig, Finality, NodeConfig};
 use devstack::{Anvil, AnvilOptions, DEV_MNEMONIC, JsonRpc, Lifetime, Mining, Tools};
 use futures::future::try_join_all;
+use payment::{Action, AssetRef, Binding, GasFee, Price, Transfer};
 use serde_json::{Value, json};
-use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
-use signer_gateway::keys::{Coin, KeyRing, seed_from_phrase};
+use signer_gateway::builder::{Parameters, Unsigned, scheme};
+use signer_gateway::keys::{KeyRing, seed_from_phrase};
 use types::{Address, AddressFormat, RawAmount, WalletGroupId};
 
 use crate::Mode;
@@ -109,7 +110,7 @@ struct Wallets {
 
 impl Wallets {
     fn new() -> Result<Wallets> {
-        let (ring, group) = (KeyRing::default(), WalletGroupId::new());
+        let (ring, group) = (KeyRing::new(vec![scheme(AddressFormat::Evm).coin]), WalletGroupId::new());
         ring.insert(group, &seed_from_phrase(DEV_MNEMONIC, "")?, &ring.epoch())?;
         Ok(Wallets { ring, group, next: 0 })
     }
@@ -126,12 +127,17 @@ impl Wallets {
     }
 
     fn transfer(&self, nonce: u64) -> Result<Vec<u8>> {
-        let wallet = self.ring.wallet(self.group, Coin::Ethereum, self.next)?;
-        let from = Address::from_body(AddressFormat::Evm, wallet.address_body());
+        let wallet = self.ring.wallet(self.group, &scheme(AddressFormat::Evm), self.next)?;
+        let from = wallet.address();
         let to = Address::from_body(AddressFormat::Evm, [0x42; 20]);
-        let action = Action::Transfer { to, amount: RawAmount::from(1_u128) };
-        let fee = EvmFee::Eip1559 { max_fee: 10_000_000_000, max_priority_fee: 1_000_000_000 };
-        let parameters = Parameters::Evm(EvmParameters { chain_id: CHAIN_ID, nonce, gas_limit: 21_000, fee });
+        let amount = RawAmount::from(1_u128);
+        let action = Action::Pay(Transfer { asset: AssetRef::Native, from, to, amount });
+        let fee = GasFee::Dynamic { max_fee: 10_000_000_000, max_priority: 1_000_000_000 };
+        let parameters = Parameters {
+            network_id: Some(CHAIN_ID),
+            binding: Binding::Nonce { sender: from, nonce },
+            price: Price::Gas { limit: 21_000, fee },
+        };
         Ok(Unsigned::build(from, &action, &parameters)?.sign(&wallet)?.raw)
     }
 }

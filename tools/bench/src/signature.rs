@@ -8,9 +8,10 @@ use alloy_primitives::{TxKind, U256};
 use alloy_signer::SignerSync as _;
 use alloy_signer_local::PrivateKeySigner;
 use anyhow::{Context as _, Result};
+use payment::{Action, AssetRef, Binding, GasFee, Price, Transfer};
 use secp256k1::{Message, SECP256K1, SecretKey};
-use signer_gateway::builder::{Action, EvmFee, EvmParameters, Parameters, Unsigned};
-use signer_gateway::keys::{Coin, KeyRing, Seed, WalletKey, seed_from_phrase};
+use signer_gateway::builder::{Parameters, Unsigned, scheme};
+use signer_gateway::keys::{KeyRing, Seed, WalletKey, seed_from_phrase};
 use types::{Address, AddressFormat, RawAmount, WalletGroupId};
 
 use crate::Mode;
@@ -99,10 +100,10 @@ struct Keys {
 
 impl Keys {
     fn new() -> Result<Keys> {
-        let (ring, group) = (KeyRing::default(), WalletGroupId::new());
+        let (ring, group) = (KeyRing::new(vec![scheme(AddressFormat::Evm).coin]), WalletGroupId::new());
         let seed = seed_from_phrase(devstack::DEV_MNEMONIC, "")?;
         ring.insert(group, &seed, &ring.epoch())?;
-        let wallet = ring.wallet(group, Coin::Ethereum, 0)?;
+        let wallet = ring.wallet(group, &scheme(AddressFormat::Evm), 0)?;
         let alloy = PrivateKeySigner::from_slice(&KEY)?;
         Ok(Keys { secret: SecretKey::from_byte_array(KEY)?, seed, ring, group, wallet, alloy })
     }
@@ -117,25 +118,31 @@ impl Keys {
     }
 
     fn gateway_transaction(&self, number: u64) -> Result<u8> {
-        let wallet = self.ring.wallet(self.group, Coin::Ethereum, 0)?;
-        let from = Address::from_body(AddressFormat::Evm, wallet.address_body());
+        let wallet = self.ring.wallet(self.group, &scheme(AddressFormat::Evm), 0)?;
+        let from = wallet.address();
         let to = Address::from_body(AddressFormat::Evm, [0x42; 20]);
-        let action = Action::Transfer { to, amount: RawAmount::from(u128::from(number) + 1) };
-        let fee = EvmFee::Eip1559 { max_fee: MAX_FEE, max_priority_fee: TIP };
-        let parameters = Parameters::Evm(EvmParameters { chain_id: 56, nonce: number, gas_limit: GAS, fee });
+        let amount = RawAmount::from(u128::from(number) + 1);
+        let action = Action::Pay(Transfer { asset: AssetRef::Native, from, to, amount });
+        let fee = GasFee::Dynamic { max_fee: MAX_FEE, max_priority: TIP };
+        let parameters = Parameters {
+            network_id: Some(56),
+            binding: Binding::Nonce { sender: from, nonce: number },
+            price: Price::Gas { limit: GAS, fee },
+        };
         let signed = Unsigned::build(from, &action, &parameters)?.sign(&wallet)?;
         signed.raw.last().copied().context("a transaction has bytes")
     }
 
     /// A wallet that was not asked for before, from the account level in memory.
     fn next_wallet(&self, index: u32) -> Result<u8> {
-        Ok(self.ring.wallet(self.group, Coin::Ethereum, index)?.address_body()[0])
+        Ok(self.ring.wallet(self.group, &scheme(AddressFormat::Evm), index)?.address().bytes()[0])
     }
 
     /// A wallet from the seed, as if nothing were in memory.
     fn whole_path(&self, number: u64) -> Result<u8> {
         let index = u32::try_from(number % (1 << 30))?;
-        Ok(self.seed.branch(Coin::Ethereum)?.leaf(index)?.address_body()?[0])
+        let scheme = scheme(AddressFormat::Evm);
+        Ok(scheme.address_of(&self.seed.branch(scheme.coin)?.leaf(index)?)?.bytes()[0])
     }
 
     fn alloy_transaction(&self, number: u64) -> Result<u8> {

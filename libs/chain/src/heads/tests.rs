@@ -41,6 +41,7 @@ impl World {
 }
 
 /// Brings the ring to the world's tip the way a reader does; returns what was undone, in order.
+#[allow(clippy::result_large_err, reason = "the head at which the test stops")]
 fn follow(ring: &mut HeadRing, world: &World, appended: &mut Vec<Head>) -> Result<Vec<Head>, Head> {
     let mut undone = Vec::new();
     let mut next = world.tip();

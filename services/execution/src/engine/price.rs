@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chain::{Anchor, BalanceOf, ChainEdge, ChainError, QuoteError, NonceCounts};
+use chain::{Anchor, BalanceOf, ChainEdge, ChainError, NonceCounts, QuoteError};
 use payment::{Action, AssetRef, BlockRef, GasFee, Price, Quote, Transfer, Window};
 use types::{Address, Priority, RawAmount};
 

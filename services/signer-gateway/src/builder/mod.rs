@@ -35,6 +35,11 @@ pub(crate) fn family(format: AddressFormat) -> &'static dyn Family {
     }
 }
 
+/// How wallets of chains with this format of address are derived.
+pub fn scheme(format: AddressFormat) -> Scheme {
+    family(format).scheme()
+}
+
 pub(crate) fn families() -> impl Iterator<Item = &'static dyn Family> {
     FORMATS.into_iter().map(family)
 }
@@ -117,7 +122,7 @@ pub enum BuildError {
 
 /// A transaction that was built and not signed.
 #[derive(Debug)]
-pub(crate) struct Unsigned {
+pub struct Unsigned {
     pub(crate) slot: Slot,
     pub(crate) bid: Bid,
     /// The most that its gas or energy can cost.
@@ -137,13 +142,13 @@ trait Body: fmt::Debug + Send + Sync {
 
 /// A transaction ready to be broadcast.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Signed {
-    pub(crate) raw: Vec<u8>,
-    pub(crate) tx_hash: TxHash,
+pub struct Signed {
+    pub raw: Vec<u8>,
+    pub tx_hash: TxHash,
 }
 
 impl Unsigned {
-    pub(crate) fn build(from: Address, action: &Action, parameters: &Parameters) -> Result<Self, BuildError> {
+    pub fn build(from: Address, action: &Action, parameters: &Parameters) -> Result<Self, BuildError> {
         let family = parameters.family().ok_or(BuildError::WrongKind { field: "parameters" })?;
         family.build(from, action, parameters)
     }
@@ -157,7 +162,7 @@ impl Unsigned {
     }
 
     /// Signs exactly this transaction.
-    pub(crate) fn sign(&self, key: &WalletKey) -> Result<Signed, KeyError> {
+    pub fn sign(&self, key: &WalletKey) -> Result<Signed, KeyError> {
         Ok(self.body.finish(&key.sign(self.digest)?))
     }
 }

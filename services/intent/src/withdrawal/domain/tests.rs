@@ -11,8 +11,8 @@ fn at(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
 }
 
-const PAID: TxHash = TxHash([1; 32]);
-const OTHER: TxHash = TxHash([2; 32]);
+const PAID: TxHash = TxHash::from_array([1; 32]);
+const OTHER: TxHash = TxHash::from_array([2; 32]);
 
 fn handover() -> Handover {
     Handover { approved_at: Some(at(1)), queued_at: at(2) }

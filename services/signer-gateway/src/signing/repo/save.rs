@@ -81,7 +81,7 @@ impl BatchWrites {
             .bind(column(records, |new| new.record.canonical.as_str()))
             .bind(column(records, |new| new.from.as_str()))
             .bind(column(records, |new| new.record.raw.as_slice()))
-            .bind(column(records, |new| new.record.tx_hash.as_bytes().as_slice()))
+            .bind(column(records, |new| new.record.tx_hash.as_bytes()))
             .bind(column(records, |new| signed(new.audit_sequence)))
     }
 
