@@ -43,7 +43,7 @@ impl Upstream {
         Upstream { target, client }
     }
 
-    async fn forward(&self, call: &Call, body: Bytes) -> Result<Response<Full<Bytes>>, Closed> {
+    async fn forward(&self, call: &ProxiedCall, body: Bytes) -> Result<Response<Full<Bytes>>, Closed> {
         let url = format!("http://{}{}", self.target, call.path_and_query);
         let mut request = self.client.request(call.method.clone(), url).body(body);
         if let Some(kind) = &call.content_type {
@@ -62,7 +62,7 @@ impl Upstream {
 }
 
 /// One HTTP request, read in full.
-struct Call {
+struct ProxiedCall {
     method: Method,
     path: String,
     path_and_query: String,
@@ -99,10 +99,10 @@ pub(super) async fn serve(
     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(client), service).await.ok();
 }
 
-async fn read(request: Request<Incoming>) -> Result<Call, hyper::Error> {
+async fn read(request: Request<Incoming>) -> Result<ProxiedCall, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    Ok(Call {
+    Ok(ProxiedCall {
         method: head.method,
         path: head.uri.path().to_owned(),
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
@@ -111,7 +111,11 @@ async fn read(request: Request<Incoming>) -> Result<Call, hyper::Error> {
     })
 }
 
-async fn handle(call: &Call, upstream: &Upstream, rules: &Rules) -> Result<Response<Full<Bytes>>, Closed> {
+async fn handle(
+    call: &ProxiedCall,
+    upstream: &Upstream,
+    rules: &Rules,
+) -> Result<Response<Full<Bytes>>, Closed> {
     let body: Value = serde_json::from_slice(&call.body).unwrap_or(Value::Null);
     let batch = body.is_array();
     let parts = decide(call, body, rules);
@@ -149,7 +153,7 @@ async fn handle(call: &Call, upstream: &Upstream, rules: &Rules) -> Result<Respo
     Ok(answer)
 }
 
-fn decide(call: &Call, body: Value, rules: &Rules) -> Vec<Part> {
+fn decide(call: &ProxiedCall, body: Value, rules: &Rules) -> Vec<Part> {
     let requests = match body {
         Value::Array(requests) => requests,
         other => vec![other],
@@ -179,7 +183,7 @@ impl Part {
 
 /// Sends on what no rule answers and puts the invented answers into the rest, in the order of the calls.
 async fn partly_invented(
-    call: &Call,
+    call: &ProxiedCall,
     parts: &[Part],
     batch: bool,
     upstream: &Upstream,

@@ -66,7 +66,7 @@ pub struct Draft {
 
 /// One row of the log. Its hash covers the hash of the row before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Position, from 1 without gaps.
     pub sequence: u64,
     /// To the microsecond.
@@ -94,8 +94,8 @@ impl Head {
     pub const GENESIS: Self = Self { sequence: 0, hash: Hash::GENESIS };
 
     /// Appends a draft and moves the head to it. `at` must be cut to microseconds, because the database keeps no more.
-    pub fn append(&mut self, at: DateTime<Utc>, draft: Draft) -> Entry {
-        let mut entry = Entry {
+    pub fn append(&mut self, at: DateTime<Utc>, draft: Draft) -> AuditEntry {
+        let mut entry = AuditEntry {
             sequence: self.sequence + 1,
             at,
             caller: draft.caller,
@@ -112,7 +112,7 @@ impl Head {
     }
 }
 
-impl Entry {
+impl AuditEntry {
     /// The hash that the contents of this row must have.
     pub fn computed_hash(&self) -> Hash {
         let mut hasher = Sha256::new();
@@ -188,7 +188,7 @@ impl Verifier {
         Self { head, anchor }
     }
 
-    pub fn push(&mut self, entry: &Entry) -> Result<(), Break> {
+    pub fn push(&mut self, entry: &AuditEntry) -> Result<(), Break> {
         let expected = self.head.sequence + 1;
         if entry.sequence != expected {
             return Err(Break::Sequence { expected, found: entry.sequence });
@@ -228,7 +228,10 @@ impl Verifier {
 }
 
 /// Checks exported rows, from the first to the last.
-pub fn verify<'a>(entries: impl IntoIterator<Item = &'a Entry>, anchor: Option<Head>) -> Result<Head, Break> {
+pub fn verify<'a>(
+    entries: impl IntoIterator<Item = &'a AuditEntry>,
+    anchor: Option<Head>,
+) -> Result<Head, Break> {
     let mut verifier = Verifier::new(anchor);
     for entry in entries {
         verifier.push(entry)?;

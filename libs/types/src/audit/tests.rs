@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn log(length: usize) -> Vec<Entry> {
+fn log(length: usize) -> Vec<AuditEntry> {
     let mut head = Head::GENESIS;
     (0..length)
         .map(|i| {
@@ -30,7 +30,7 @@ fn an_untouched_log_holds_and_survives_export() {
     assert_eq!(head.sequence, 20);
     let lines: Vec<String> =
         entries.iter().map(|entry| serde_json::to_string(entry).expect("json")).collect();
-    let back: Vec<Entry> = lines.iter().map(|line| serde_json::from_str(line).expect("entry")).collect();
+    let back: Vec<AuditEntry> = lines.iter().map(|line| serde_json::from_str(line).expect("entry")).collect();
     assert_eq!(verify(&back, Some(head)), Ok(head));
 }
 
@@ -62,7 +62,7 @@ fn a_rewritten_or_shortened_log_is_found_by_a_noted_head() {
     let noted = Head { sequence: 10, hash: entries[9].hash };
     assert_eq!(verify(&entries[..8], Some(noted)), Err(Break::Tail { expected: 10, found: 8 }));
     let mut head = Head::GENESIS;
-    let forged: Vec<Entry> = log(10)
+    let forged: Vec<AuditEntry> = log(10)
         .into_iter()
         .map(|entry| {
             let draft = Draft {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use execution::Execution;
-use proto::execution::v1 as wire;
+use proto::execution::v1 as pb;
 use proto::execution::v1::catalogue_service_client::CatalogueServiceClient;
 use proto::execution::v1::execution_service_client::ExecutionServiceClient;
 use proto::execution::v1::wallet_service_client::WalletServiceClient;
@@ -57,13 +57,13 @@ async fn stack() -> Stack {
     Stack { running, client, anvil, database }
 }
 
-fn chain_of(url: String) -> wire::Chain {
-    wire::Chain {
+fn chain_of(url: String) -> pb::Chain {
+    pb::Chain {
         name: "bsc".into(),
-        kind: wire::ChainKind::Evm.into(),
+        kind: pb::ChainKind::Evm.into(),
         network_id: 56,
         nodes: vec![url],
-        finality: wire::FinalityRule::Depth.into(),
+        finality: pb::FinalityRule::Depth.into(),
         depth: 2,
         dynamic_fees: true,
         max_gas_price: "500000000000".into(),
@@ -77,8 +77,8 @@ fn chain_of(url: String) -> wire::Chain {
 async fn set_up(stack: &Stack) {
     let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
     let chain = Some(chain_of(stack.anvil.url()));
-    catalogue.put_chain(wire::PutChainRequest { chain }).await.unwrap();
-    let asset = wire::Asset {
+    catalogue.put_chain(pb::PutChainRequest { chain }).await.unwrap();
+    let asset = pb::Asset {
         symbol: "BNB".into(),
         chain: "bsc".into(),
         is_native: true,
@@ -86,23 +86,23 @@ async fn set_up(stack: &Stack) {
         enabled: true,
         ..Default::default()
     };
-    catalogue.put_asset(wire::PutAssetRequest { asset: Some(asset) }).await.unwrap();
-    let wallet = wire::OperationWallet {
+    catalogue.put_asset(pb::PutAssetRequest { asset: Some(asset) }).await.unwrap();
+    let wallet = pb::OperationWallet {
         chain: "bsc".into(),
         address: KEYS[0].1.into(),
-        role: wire::WalletRole::HotWallet.into(),
+        role: pb::WalletRole::HotWallet.into(),
         wallet_group_id: types::WalletGroupId::new().to_string(),
         derivation_index: 0,
         ..Default::default()
     };
     let mut wallets = WalletServiceClient::new(stack.client.clone());
-    wallets.put_operation_wallet(wire::PutOperationWalletRequest { wallet: Some(wallet) }).await.unwrap();
-    let refresh = wire::RefreshBalancesRequest { chain: "bsc".into(), addresses: Vec::new() };
+    wallets.put_operation_wallet(pb::PutOperationWalletRequest { wallet: Some(wallet) }).await.unwrap();
+    let refresh = pb::RefreshBalancesRequest { chain: "bsc".into(), addresses: Vec::new() };
     wallets.refresh_balances(refresh).await.unwrap();
 }
 
-fn withdrawal(to: &str) -> wire::EnqueueWithdrawalRequest {
-    wire::EnqueueWithdrawalRequest {
+fn withdrawal(to: &str) -> pb::EnqueueWithdrawalRequest {
+    pb::EnqueueWithdrawalRequest {
         on_behalf_of: String::new(),
         withdrawal_id: types::WithdrawalId::new().to_string(),
         chain: "bsc".into(),
@@ -122,17 +122,17 @@ async fn a_withdrawal_over_grpc_is_broadcast_by_the_services_own_workers() {
     let mut jobs = ExecutionServiceClient::new(stack.client.clone());
     let to = fresh_address();
     let id = jobs.enqueue_withdrawal(withdrawal(&to)).await.unwrap().into_inner().job_id;
-    let get = || wire::GetJobRequest { key: Some(wire::get_job_request::Key::JobId(id.clone())) };
+    let get = || pb::GetJobRequest { key: Some(pb::get_job_request::Key::JobId(id.clone())) };
     let job = testkit::wait_for_value("the job is confirming", Duration::from_secs(20), || async {
         let job = jobs.clone().get_job(get()).await.unwrap().into_inner().job.unwrap();
-        (job.status() == wire::JobStatus::Confirming).then_some(job)
+        (job.status() == pb::JobStatus::Confirming).then_some(job)
     })
     .await;
     assert_eq!((job.amount.as_str(), job.attempts.len()), ("0.001", 1));
     assert_eq!(chain::payments_to(&stack.anvil, &to).await.len(), 1);
-    let listed = jobs.list_jobs(wire::ListJobsRequest { page_size: 1, ..Default::default() }).await.unwrap();
+    let listed = jobs.list_jobs(pb::ListJobsRequest { page_size: 1, ..Default::default() }).await.unwrap();
     assert_eq!(listed.into_inner().jobs.len(), 1);
-    let statistics = jobs.get_statistics(wire::GetStatisticsRequest::default()).await.unwrap().into_inner();
+    let statistics = jobs.get_statistics(pb::GetStatisticsRequest::default()).await.unwrap().into_inner();
     assert_eq!(statistics.counts.len(), 1);
     stack.running.stop().await.unwrap();
 }
@@ -141,20 +141,20 @@ async fn a_withdrawal_over_grpc_is_broadcast_by_the_services_own_workers() {
 async fn mistakes_are_named_and_pages_go_on() {
     let stack = stack().await;
     let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
-    let bad = wire::Chain {
+    let bad = pb::Chain {
         nodes: vec!["ftp://x".into(), "http://x".into(), "http://x".into()],
         depth: 0,
         max_fee: "-1".into(),
         ..chain_of(String::new())
     };
-    let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(bad) }).await.unwrap_err();
+    let refused = catalogue.put_chain(pb::PutChainRequest { chain: Some(bad) }).await.unwrap_err();
     for field in ["chain.nodes[0]", "chain.nodes[2]", "chain.depth", "chain.max_fee"] {
         assert!(refused.message().contains(field), "{refused:?}");
     }
     set_up(&stack).await;
     let mut changed = chain_of(stack.anvil.url());
     changed.network_id = 57;
-    let refused = catalogue.put_chain(wire::PutChainRequest { chain: Some(changed) }).await.unwrap_err();
+    let refused = catalogue.put_chain(pb::PutChainRequest { chain: Some(changed) }).await.unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists);
     let mut jobs = ExecutionServiceClient::new(stack.client.clone());
     for _ in 0..5 {
@@ -162,7 +162,7 @@ async fn mistakes_are_named_and_pages_go_on() {
     }
     let (mut seen, mut token) = (0, String::new());
     loop {
-        let request = wire::ListJobsRequest { page_size: 2, page_token: token, ..Default::default() };
+        let request = pb::ListJobsRequest { page_size: 2, page_token: token, ..Default::default() };
         let page = jobs.list_jobs(request).await.unwrap().into_inner();
         seen += page.jobs.len();
         token = page.next_page_token;
@@ -171,18 +171,18 @@ async fn mistakes_are_named_and_pages_go_on() {
         }
     }
     assert_eq!(seen, 5);
-    let ages = wire::GetStatisticsRequest {
+    let ages = pb::GetStatisticsRequest {
         window: Some(prost_types::Duration { seconds: 400_000_000_000, nanos: 0 }),
     };
     let refused = jobs.get_statistics(ages).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("window"), "{refused}");
-    let torn = wire::CancelJobRequest { job_id: types::JobId::new().to_string(), reason: "a\0b".to_owned() };
+    let torn = pb::CancelJobRequest { job_id: types::JobId::new().to_string(), reason: "a\0b".to_owned() };
     let refused = jobs.cancel_job(torn).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().contains("reason"), "{refused}");
     let mut wallets = WalletServiceClient::new(stack.client.clone());
-    let refused = wallets.list_user_wallets(wire::ListUserWalletsRequest::default()).await.unwrap_err();
+    let refused = wallets.list_user_wallets(pb::ListUserWalletsRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
     stack.running.stop().await.unwrap();
 }
@@ -210,8 +210,8 @@ async fn a_chain_has_a_health_name_from_when_it_is_added_until_it_is_gone() {
     })
     .await;
     let mut catalogue = CatalogueServiceClient::new(stack.client.clone());
-    let away = wire::Chain { name: "away".into(), ..chain_of("http://127.0.0.1:9".into()) };
-    catalogue.put_chain(wire::PutChainRequest { chain: Some(away) }).await.unwrap();
+    let away = pb::Chain { name: "away".into(), ..chain_of("http://127.0.0.1:9".into()) };
+    catalogue.put_chain(pb::PutChainRequest { chain: Some(away) }).await.unwrap();
     let failing = || async { status("chain/away").await == Ok(ServingStatus::NotServing) };
     testkit::wait_for("another's, which fails", limit, failing).await;
     assert_eq!(status("chain/bsc").await, Ok(ServingStatus::Serving), "each for itself");
@@ -228,12 +228,12 @@ async fn renewed_approvals_over_grpc_are_checked_and_may_come_twice() {
     set_up(&stack).await;
     let mut jobs = ExecutionServiceClient::new(stack.client.clone());
     let enqueued = withdrawal(&fresh_address());
-    let proof = wire::ApprovalProof {
+    let proof = pb::ApprovalProof {
         approver: "bob".into(),
         signature: vec![7; 64],
         expires_at: Some(proto::time::timestamp(chrono::Utc::now() + chrono::TimeDelta::hours(1))),
     };
-    let renewal = wire::RenewApprovalsRequest {
+    let renewal = pb::RenewApprovalsRequest {
         withdrawal_id: enqueued.withdrawal_id.clone(),
         approvals: vec![proof],
         revision: 4,
@@ -244,7 +244,7 @@ async fn renewed_approvals_over_grpc_are_checked_and_may_come_twice() {
     for _ in 0..2 {
         assert_eq!(jobs.renew_approvals(renewal.clone()).await.unwrap().into_inner().job_id, id);
     }
-    let bad = wire::RenewApprovalsRequest { approvals: Vec::new(), revision: 0, ..renewal };
+    let bad = pb::RenewApprovalsRequest { approvals: Vec::new(), revision: 0, ..renewal };
     let refused = jobs.renew_approvals(bad).await.unwrap_err();
     for field in ["approvals", "revision"] {
         assert!(refused.message().contains(field), "{refused:?}");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use alloy::consensus::{SignableTransaction, TxEip1559, TxEnvelope, TxLegacy};
 use alloy::eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, Bytes, Signature, TxKind, U256};
-use proto::signer::v1 as wire;
+use proto::signer::v1 as pb;
 use proto::signer::v1::signer_service_server::{SignerService, SignerServiceServer};
 use proto::signer::v1::{sign_transaction_request::Parameters, tx_intent::Action};
 use secp256k1::{Message, Secp256k1, SecretKey};
@@ -52,7 +52,7 @@ pub(crate) enum Script {
 struct Book {
     script: VecDeque<Script>,
     always: Option<Script>,
-    signed: HashMap<String, (wire::SignTransactionRequest, wire::SignTransactionResponse)>,
+    signed: HashMap<String, (pb::SignTransactionRequest, pb::SignTransactionResponse)>,
     fences: HashMap<String, u64>,
     slots: HashMap<String, u64>,
     /// Which job has which nonce of which key.
@@ -120,9 +120,9 @@ impl FakeSigner {
 
     fn sign(
         &self,
-        request: &wire::SignTransactionRequest,
+        request: &pb::SignTransactionRequest,
         betray: bool,
-    ) -> Result<wire::SignTransactionResponse, Status> {
+    ) -> Result<pb::SignTransactionResponse, Status> {
         let mut book = self.book.lock().unwrap();
         let seen = book.fences.entry(request.job_id.clone()).or_default();
         if request.lease_epoch < *seen {
@@ -131,7 +131,7 @@ impl FakeSigner {
         *seen = request.lease_epoch;
         if let Some((known, answer)) = book.signed.get(&request.idempotency_key) {
             // Lease, approvals and attestations make no other transaction.
-            let bare = |request: &wire::SignTransactionRequest| wire::SignTransactionRequest {
+            let bare = |request: &pb::SignTransactionRequest| pb::SignTransactionRequest {
                 lease_epoch: 0,
                 authorization: None,
                 ..request.clone()
@@ -184,8 +184,8 @@ impl FakeSigner {
     }
 }
 
-fn has_approval(request: &wire::SignTransactionRequest) -> bool {
-    use wire::authorization::Kind;
+fn has_approval(request: &pb::SignTransactionRequest) -> bool {
+    use pb::authorization::Kind;
     let now = chrono::Utc::now().timestamp();
     match request.authorization.as_ref().and_then(|authorization| authorization.kind.as_ref()) {
         Some(Kind::Withdrawal(it)) => it
@@ -197,10 +197,10 @@ fn has_approval(request: &wire::SignTransactionRequest) -> bool {
 }
 
 fn build(
-    request: &wire::SignTransactionRequest,
-    evm: &wire::EvmParameters,
+    request: &pb::SignTransactionRequest,
+    evm: &pb::EvmParameters,
     betray: bool,
-) -> Result<wire::SignTransactionResponse, Status> {
+) -> Result<pb::SignTransactionResponse, Status> {
     let (secret, from) = KEYS[request.derivation_index as usize];
     let action = request.tx_intent.as_ref().and_then(|intent| intent.action.as_ref());
     let (to, value, input) = match action.ok_or_else(|| Status::invalid_argument("action"))? {
@@ -239,7 +239,7 @@ fn build(
         TxEnvelope::from(tx.into_signed(signature)).encoded_2718()
     };
     let hash = alloy_primitives::keccak256(&raw);
-    Ok(wire::SignTransactionResponse {
+    Ok(pb::SignTransactionResponse {
         raw_transaction: raw,
         tx_hash: hash.to_string(),
         from_address: from.to_owned(),
@@ -261,8 +261,8 @@ macro_rules! absent {
         impl SignerService for FakeSigner {
             async fn sign_transaction(
                 &self,
-                request: Request<wire::SignTransactionRequest>,
-            ) -> Result<Response<wire::SignTransactionResponse>, Status> {
+                request: Request<pb::SignTransactionRequest>,
+            ) -> Result<Response<pb::SignTransactionResponse>, Status> {
                 let request = request.into_inner();
                 match self.next() {
                     Script::Sign => self.sign(&request, false).map(Response::new),
@@ -284,40 +284,40 @@ macro_rules! absent {
 
             async fn sign_transactions(
                 &self,
-                request: Request<wire::SignTransactionsRequest>,
-            ) -> Result<Response<wire::SignTransactionsResponse>, Status> {
-                use wire::sign_transactions_outcome::Outcome;
+                request: Request<pb::SignTransactionsRequest>,
+            ) -> Result<Response<pb::SignTransactionsResponse>, Status> {
+                use pb::sign_transactions_outcome::Outcome;
                 let mut outcomes = Vec::new();
                 for item in request.into_inner().items {
                     let request = item.request.ok_or_else(|| Status::invalid_argument("request"))?;
                     let outcome = match self.sign_transaction(Request::new(request)).await {
                         Ok(signed) => Outcome::Signed(signed.into_inner()),
-                        Err(status) => Outcome::Refused(wire::SignTransactionsRefusal {
+                        Err(status) => Outcome::Refused(pb::SignTransactionsRefusal {
                             code: status.code().into(),
                             message: status.message().to_owned(),
                             details: status.details().to_vec(),
                         }),
                     };
-                    outcomes.push(wire::SignTransactionsOutcome { outcome: Some(outcome) });
+                    outcomes.push(pb::SignTransactionsOutcome { outcome: Some(outcome) });
                 }
-                Ok(Response::new(wire::SignTransactionsResponse { outcomes }))
+                Ok(Response::new(pb::SignTransactionsResponse { outcomes }))
             }
 
             async fn get_status(
                 &self,
-                _: Request<wire::GetStatusRequest>,
-            ) -> Result<Response<wire::GetStatusResponse>, Status> {
+                _: Request<pb::GetStatusRequest>,
+            ) -> Result<Response<pb::GetStatusResponse>, Status> {
                 let book = self.book.lock().unwrap();
                 if book.always == Some(Script::Away) {
                     return Err(Status::unavailable("away"));
                 }
-                Ok(Response::new(wire::GetStatusResponse { sealed: book.sealed, ..Default::default() }))
+                Ok(Response::new(pb::GetStatusResponse { sealed: book.sealed, ..Default::default() }))
             }
 
             $(async fn $name(
                 &self,
-                _: Request<wire::$request>,
-            ) -> Result<Response<wire::$response>, Status> {
+                _: Request<pb::$request>,
+            ) -> Result<Response<pb::$response>, Status> {
                 Err(Status::unimplemented("not in tests"))
             })*
         }

@@ -11,7 +11,7 @@ mod repo;
 pub(crate) use app::append;
 pub use app::{Audit, AuditError, Check, Report};
 pub(crate) use repo::{append_in, lock_head_in};
-pub use types::audit::{Break, Decision, Draft, Entry as AuditEntry, Hash, Head, Verifier, verify};
+pub use types::audit::{AuditEntry, Break, Decision, Draft, Hash, Head, Verifier, verify};
 
 pub(crate) fn draft(
     caller: &str,

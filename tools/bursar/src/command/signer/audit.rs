@@ -1,6 +1,6 @@
 //! `bursar signer audit`: list the audit log, have the signer check it, or export it and check the export without a server.
 //!
-//! An export is one entry per line, as `types::audit::Entry` writes it; everything that is hashed is in it.
+//! An export is one entry per line, as `types::audit::AuditEntry` writes it; everything that is hashed is in it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use proto::signer::v1 as pb;
-use types::audit::{Entry, Hash, Head, Verifier};
+use types::audit::{AuditEntry, Hash, Head, Verifier};
 
 use crate::client::{self, Connection};
 use crate::output::{self, Output};
@@ -111,7 +111,7 @@ impl Verify {
         let mut problem = None;
         for (index, line) in BufReader::new(File::open(file).with_context(unreadable)?).lines().enumerate() {
             let line = line.with_context(unreadable)?;
-            let entry: Entry = serde_json::from_str(&line)
+            let entry: AuditEntry = serde_json::from_str(&line)
                 .with_context(|| format!("{}: line {} is no audit entry", file.display(), index + 1))?;
             if let Err(found) = verifier.push(&entry) {
                 problem = Some(found);
@@ -186,10 +186,10 @@ async fn page(client: &mut client::Signer, after: u64, size: u32) -> Result<Vec<
 }
 
 /// An entry as the contract carries it, with everything that its hash covers.
-fn entry(received: pb::AuditEntry) -> Result<Entry> {
+fn entry(received: pb::AuditEntry) -> Result<AuditEntry> {
     let sequence = received.sequence;
     let malformed = || format!("the signer's entry {sequence} is malformed");
-    Ok(Entry {
+    Ok(AuditEntry {
         sequence,
         at: proto::time::datetime(&received.at.with_context(malformed)?).with_context(malformed)?,
         caller: received.caller,
