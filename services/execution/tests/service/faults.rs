@@ -141,9 +141,9 @@ async fn bytes_that_no_node_took_are_sent_again_unchanged() {
     world.work_until(id, "confirming").await;
     assert!(payments_to(&world.anvil, &to).await.is_empty());
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
-    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    let mut patience = testkit::Patience::of(crate::world::LIMIT);
     while payments_to(&world.anvil, &to).await.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "the payment never lands");
+        assert!(!patience.is_over(), "the payment never lands");
         resend.tick().await.unwrap();
     }
     assert_eq!(world.signer.signatures(), 1);
@@ -252,9 +252,9 @@ async fn an_underpriced_transaction_is_bumped_at_the_same_nonce() {
         let (world, _proxy) = refusing(message).await;
         let (id, to) = world.pay_somebody().await;
         let mut worker = world.worker();
-        let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+        let mut patience = testkit::Patience::of(crate::world::LIMIT);
         while payments_to(&world.anvil, &to).await.is_empty() {
-            assert!(tokio::time::Instant::now() < deadline, "{message}: never paid");
+            assert!(!patience.is_over(), "{message}: never paid");
             worker.tick().await.unwrap();
         }
         let (job, attempts) = world.job(id).await;
@@ -284,9 +284,9 @@ async fn a_wallet_that_runs_dry_shows_it_and_goes_on_with_the_same_bytes() {
     let job = world.work_until(id, "confirming").await;
     assert!(job.blocked.is_some(), "visible");
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
-    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    let mut patience = testkit::Patience::of(crate::world::LIMIT);
     while world.job(id).await.0.blocked.is_some() {
-        assert!(tokio::time::Instant::now() < deadline, "blocked for ever");
+        assert!(!patience.is_over(), "blocked for ever");
         resend.tick().await.unwrap();
     }
     assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);

@@ -50,9 +50,9 @@ async fn a_gap_that_nobody_holds_is_closed_by_a_filler() {
     assert_eq!(mined_nonce(&world.anvil, KEYS[0].1).await, 1, "the filler closed the gap");
     // The node dropped ours together with the one below it; the same bytes go out again.
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
-    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    let mut patience = testkit::Patience::of(crate::world::LIMIT);
     while mined_nonce(&world.anvil, KEYS[0].1).await < 2 {
-        assert!(tokio::time::Instant::now() < deadline, "the payment never lands");
+        assert!(!patience.is_over(), "the payment never lands");
         resend.tick().await.unwrap();
         world.anvil.mine(1).await;
     }
@@ -78,9 +78,9 @@ async fn a_foreign_transaction_at_our_nonce_halts_the_lane_until_a_person_looks(
     let mut worker = world.worker();
     let held_up =
         |state: &State| matches!(state, State::Pending { blocked: Some(why), .. } if why.contains("halted"));
-    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    let mut patience = testkit::Patience::of(crate::world::LIMIT);
     while !held_up(&world.job(id).await.0.state) {
-        assert!(tokio::time::Instant::now() < deadline, "the halted lane holds nothing up");
+        assert!(!patience.is_over(), "the halted lane holds nothing up");
         worker.tick().await.unwrap();
     }
     world.jobs.resume_lane(&bsc(), KEYS[0].1).await.unwrap();

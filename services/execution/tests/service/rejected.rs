@@ -38,22 +38,22 @@ fn refuse(proxy: &FaultProxy, message: &str, times: u64) {
 /// Ticks until `done` holds of the job.
 async fn work_until(world: &World, id: JobId, what: &str, done: impl Fn(&Job) -> bool) -> Job {
     let mut worker = world.worker();
-    let deadline = tokio::time::Instant::now() + LIMIT;
+    let mut patience = testkit::Patience::of(LIMIT);
     loop {
         worker.tick().await.unwrap();
         let (job, attempts) = world.job(id).await;
         if done(&job) {
             return job;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{what}: {job:#?} {attempts:#?}");
+        assert!(!patience.is_over(), "{what}: {job:#?} {attempts:#?}");
     }
 }
 
 async fn work_until_paid(world: &World, to: &str, what: &str) {
     let mut worker = world.worker();
-    let deadline = tokio::time::Instant::now() + LIMIT;
+    let mut patience = testkit::Patience::of(LIMIT);
     while payments_to(&world.anvil, to).await.is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: never paid");
+        assert!(!patience.is_over(), "{what}: never paid");
         worker.tick().await.unwrap();
     }
 }
@@ -61,9 +61,9 @@ async fn work_until_paid(world: &World, to: &str, what: &str) {
 /// Ticks until the wallet has so many transactions in blocks.
 async fn work_until_mined(world: &World, count: u64) {
     let mut worker = world.worker();
-    let deadline = tokio::time::Instant::now() + LIMIT;
+    let mut patience = testkit::Patience::of(LIMIT);
     while mined_nonce(&world.anvil, KEYS[0].1).await < count {
-        assert!(tokio::time::Instant::now() < deadline, "never closed");
+        assert!(!patience.is_over(), "never closed");
         worker.tick().await.unwrap();
     }
 }

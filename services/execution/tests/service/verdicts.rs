@@ -319,9 +319,9 @@ async fn a_payment_undone_by_a_reorganisation_is_sent_again_unchanged() {
     let reopened = verdict(id, Finding::Reopened { tx: job.tx_hash.unwrap(), block_hash: None });
     world.jobs.record_verdict(&reopened).await.unwrap();
     let mut resend = ResendWorker::new(world.pool.clone(), bsc(), world.chains.clone(), world.config.clone());
-    let deadline = tokio::time::Instant::now() + crate::world::LIMIT;
+    let mut patience = testkit::Patience::of(crate::world::LIMIT);
     while mined_nonce(&world.anvil, KEYS[0].1).await == 0 {
-        assert!(tokio::time::Instant::now() < deadline, "never mined again");
+        assert!(!patience.is_over(), "never mined again");
         resend.tick().await.unwrap();
     }
     assert_eq!(payments_to(&world.anvil, &to).await.len(), 1);

@@ -210,14 +210,14 @@ impl World {
     /// Ticks until the job has the status.
     pub(crate) async fn work_until(&self, job: JobId, status: &str) -> Job {
         let mut worker = self.worker();
-        let deadline = tokio::time::Instant::now() + LIMIT;
+        let mut patience = testkit::Patience::of(LIMIT);
         loop {
             worker.tick().await.unwrap();
             let (now, _) = self.jobs.get(job).await.unwrap();
             if now.state.name() == status {
                 return now;
             }
-            assert!(tokio::time::Instant::now() < deadline, "job never became {status}: {now:#?}");
+            assert!(!patience.is_over(), "job never became {status}: {now:#?}");
             tokio::task::yield_now().await;
         }
     }

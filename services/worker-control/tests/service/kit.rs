@@ -314,7 +314,7 @@ impl Process {
     ) -> pb::Worker {
         let mut client = self.client();
         let mut last = None;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let mut patience = testkit::Patience::of(PATIENCE);
         loop {
             let request = pb::GetWorkerRequest { id: id.to_owned() };
             if let Ok(answer) = client.get_worker(request).await {
@@ -324,11 +324,7 @@ impl Process {
                 }
                 last = Some(worker);
             }
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{id} did not become {what}; it is {last:?}\n{}",
-                self.said()
-            );
+            assert!(!patience.is_over(), "{id} did not become {what}; it is {last:?}\n{}", self.said());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
