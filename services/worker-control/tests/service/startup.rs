@@ -57,3 +57,11 @@ async fn redis_down_at_start_is_one_clear_refusal() {
         service::launch::<WorkerControl>(&config(&url, database.url())).await.expect_err("no Redis");
     assert!(refused.message().contains("Redis does not answer"), "{}", refused.message());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_statement_fits_the_tables() {
+    let database = testkit::postgres().await;
+    let pool = database.pool().await;
+    db::migrate::run(&pool, &worker_control::MIGRATOR).await.expect("migrations apply");
+    testkit::check_statements(&pool, env!("CARGO_MANIFEST_DIR")).await;
+}
