@@ -11,7 +11,8 @@ use types::{Address, AddressFormat};
 
 use crate::support::{SEND, Scene, refusal};
 
-/// Tries follow one another at once; bytes are not sent again meanwhile, which would use up refusals that are meant for new ones.
+/// Tries follow one another at once. Bytes are hardly ever sent again meanwhile; refusals are counted by bytes, because a bump that is
+/// stored and not sent yet may be sent by the resend loop too.
 const HASTY: &[(&str, &str)] = &[
     ("BURSAR_EXECUTION__WORKERS__RESEND_AFTER_MS", "60000"),
     ("BURSAR_EXECUTION__RETRY__WITHDRAWAL__BASE_MS", "100"),
@@ -24,13 +25,13 @@ async fn bytes_that_no_node_takes_are_replaced_or_closed_and_the_payment_is_made
     scene.execution_with(HASTY).await?;
     let proxy = scene.behind_proxy().await?;
     // Refused once: other gas and a higher price at the same nonce.
-    proxy.rule(Rule::on(SEND, refusal("intrinsic gas too low")).times(1));
+    proxy.rule(Rule::on(SEND, refusal("intrinsic gas too low")).for_different(1));
     let replaced = scene.customer.order("BNB", "0.001").await?;
     scene.customer.completed(&replaced.id, PATIENCE).await?;
     let job = scene.job(&replaced).await?;
     ensure!(job.attempts.len() == 2 && job.attempts[0].nonce == job.attempts[1].nonce, "{job:#?}");
     // Refused as often as it is replaced: closed there, and paid at another nonce once that is final.
-    proxy.rule(Rule::on(SEND, refusal("exceeds block gas limit")).times(3));
+    proxy.rule(Rule::on(SEND, refusal("exceeds block gas limit")).for_different(3));
     let closed = scene.customer.order("USDT", "1.25").await?;
     scene.customer.completed(&closed.id, PATIENCE).await?;
     let job = scene.job(&closed).await?;

@@ -42,6 +42,8 @@ pub struct Rule {
     fault: Fault,
     from: u64,
     left: Option<u64>,
+    /// With this, calls with the same parameters count once, and are all treated alike.
+    different: Option<Vec<Value>>,
     matched: u64,
     before: Option<Callback>,
     after: Option<Callback>,
@@ -51,7 +53,7 @@ impl Rule {
     /// `what` is a JSON-RPC method, a path (with its leading slash), or `*` for every call.
     pub fn on(what: &str, fault: Fault) -> Rule {
         let what = what.to_owned();
-        Rule { what, fault, from: 1, left: None, matched: 0, before: None, after: None }
+        Rule { what, fault, from: 1, left: None, different: None, matched: 0, before: None, after: None }
     }
 
     /// Only from the `n`-th matching call on, counted from 1 since the rule was set.
@@ -64,6 +66,12 @@ impl Rule {
     pub fn times(mut self, count: u64) -> Rule {
         self.left = Some(count);
         self
+    }
+
+    /// Only for so many calls that differ in their parameters, however often each of them is repeated.
+    pub fn for_different(mut self, count: u64) -> Rule {
+        self.different = Some(Vec::new());
+        self.times(count)
     }
 
     /// Runs when the call has arrived and the server has not heard of it: the place to kill a caller before its effect.
@@ -189,10 +197,14 @@ impl Rules {
                 continue;
             }
             rule.matched += 1;
-            if rule.matched < rule.from || rule.left == Some(0) {
+            let repeated = rule.different.as_ref().is_some_and(|met| met.contains(params));
+            if rule.matched < rule.from || (rule.left == Some(0) && !repeated) {
                 continue;
             }
-            rule.left = rule.left.map(|left| left - 1);
+            if !repeated {
+                rule.left = rule.left.map(|left| left - 1);
+                rule.different.iter_mut().for_each(|met| met.push(params.clone()));
+            }
             return Decision {
                 fault: rule.fault.clone(),
                 before: rule.before.clone(),
@@ -223,6 +235,16 @@ mod tests {
         assert_eq!(answers, [false, true, true, false, false]);
         assert!(!refused(&rules, "read"));
         assert_eq!((rules.calls("send"), rules.calls("read"), rules.calls("other")), (5, 1, 0));
+    }
+
+    #[test]
+    fn repeated_calls_count_once_where_different_ones_are_counted() {
+        let rules = Rules::default();
+        rules.add(Rule::on("send", Fault::Refuse).for_different(2));
+        let refused = |params: &str| {
+            matches!(rules.decide("send", &Value::String(params.to_owned())).fault, Fault::Refuse)
+        };
+        assert_eq!(["a", "a", "b", "c", "a", "c"].map(refused), [true, true, true, false, true, false]);
     }
 
     #[test]
